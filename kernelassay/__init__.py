@@ -1,0 +1,3 @@
+"""Mutation analysis for the correctness checkers of GPU-kernel benchmarks."""
+
+__version__ = "0.1.0"
