@@ -1,0 +1,141 @@
+"""One cell of the kill matrix: what one candidate did on one input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+
+from kernelassay.kernel import Finding
+from kernelassay.oracle import LADDER, Verdict
+
+OK = "ok"
+CRASH = "crash"
+TIMEOUT = "timeout"
+LAUNCH_FAILURE = "launch-failure"
+INFRASTRUCTURE = "infrastructure"
+OUTCOMES = (OK, CRASH, TIMEOUT, LAUNCH_FAILURE, INFRASTRUCTURE)
+
+VIEWS = ("seen", "poisoned", "exact")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The result of one candidate (mutant, benign variant, original or control) on one input.
+
+    ``infected``: the mutated call's own output differs in bits from the correct kernel's.
+    ``propagated``: the problem's final output does. ``unwritten``: elements of the call's output
+    that no thread wrote. Three gradings of the final output:
+
+    - ``seen``: against the float32 reference, unwritten elements read as zero, which is what a
+      checker that compares outputs sees;
+    - ``poisoned``: the same with unwritten elements as NaN, what a checker that poisons sees;
+    - ``exact``: against the float64 reference, unwritten elements as NaN; decides kill witnesses.
+
+    They are ``None`` unless ``outcome`` is ``ok``. ``output_digest`` covers the final output's
+    bytes (unwritten elements as zero).
+    """
+
+    candidate: str
+    input: str
+    outcome: str
+    detail: str
+    infected: bool
+    propagated: bool
+    unwritten: int
+    findings: tuple[Finding, ...]
+    output_digest: str
+    seen: Verdict | None
+    poisoned: Verdict | None
+    exact: Verdict | None
+
+    def row(self) -> dict[str, Any]:
+        """The flat record that is stored."""
+        record: dict[str, Any] = {
+            "candidate": self.candidate,
+            "input": self.input,
+            "outcome": self.outcome,
+            "detail": self.detail,
+            "infected": self.infected,
+            "propagated": self.propagated,
+            "unwritten": self.unwritten,
+            "findings": [
+                {"kind": f.kind, "count": f.count, "detail": f.detail} for f in self.findings
+            ],
+            "output_digest": self.output_digest,
+        }
+        for view in VIEWS:
+            record |= _flatten(view, getattr(self, view))
+        return record
+
+    @classmethod
+    def from_row(cls, record: Mapping[str, Any]) -> Cell:
+        """The inverse of :meth:`row`."""
+        return cls(
+            candidate=record["candidate"],
+            input=record["input"],
+            outcome=record["outcome"],
+            detail=record["detail"],
+            infected=record["infected"],
+            propagated=record["propagated"],
+            unwritten=record["unwritten"],
+            findings=tuple(Finding(**f) for f in record["findings"]),
+            output_digest=record["output_digest"],
+            **{view: _unflatten(view, record) for view in VIEWS},
+        )
+
+
+def _flatten(view: str, verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return dict.fromkeys(_columns(view))
+    values = {f.name: getattr(verdict, f.name) for f in fields(Verdict) if f.name != "past"}
+    past = {f"past_{t:g}": n for t, n in zip(LADDER, verdict.past, strict=True)}
+    return {f"{view}_{name}": value for name, value in (values | past).items()}
+
+
+def _unflatten(view: str, record: Mapping[str, Any]) -> Verdict | None:
+    if record[f"{view}_count"] is None:
+        return None
+    values = {f.name: record[f"{view}_{f.name}"] for f in fields(Verdict) if f.name != "past"}
+    return Verdict(**values, past=tuple(record[f"{view}_past_{t:g}"] for t in LADDER))
+
+
+def _columns(view: str) -> list[str]:
+    return [name for name in SCHEMA.names if name.startswith(f"{view}_")]
+
+
+def _verdict_schema(view: str) -> Iterable[tuple[str, pa.DataType]]:
+    for name in ("critical_tolerance", "critical_max_rule", "max_abs", "max_rel", "max_ulp"):
+        yield f"{view}_{name}", pa.float64()
+    for name in ("count", "out_nan", "out_inf", "ref_nan", "ref_inf"):
+        yield f"{view}_{name}", pa.int64()
+    for name in ("nan_matches", "inf_matches"):
+        yield f"{view}_{name}", pa.bool_()
+    for t in LADDER:
+        yield f"{view}_past_{t:g}", pa.int64()
+
+
+_FINDING = pa.struct([("kind", pa.string()), ("count", pa.int64()), ("detail", pa.string())])
+
+SCHEMA = pa.schema(
+    [
+        ("candidate", pa.string()),
+        ("input", pa.string()),
+        ("outcome", pa.string()),
+        ("detail", pa.string()),
+        ("infected", pa.bool_()),
+        ("propagated", pa.bool_()),
+        ("unwritten", pa.int64()),
+        ("findings", pa.list_(_FINDING)),
+        ("output_digest", pa.string()),
+        *(column for view in VIEWS for column in _verdict_schema(view)),
+    ]
+)
+
+
+def table(cells: Iterable[Cell]) -> pa.Table:
+    """The cells as one Arrow table, sorted by candidate."""
+    rows = sorted((cell.row() for cell in cells), key=lambda row: (row["candidate"], row["input"]))
+    return pa.Table.from_pylist(rows, schema=SCHEMA)

@@ -1,0 +1,198 @@
+"""The graded verdict: how far an output strayed, in numbers that serve every tolerance.
+
+One grading replaces a re-run per tolerance: an acceptance rule is applied to the stored
+:class:`Verdict`, never to the output again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+LADDER = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""Tolerances t for which the number of elements with |d| > t (1 + |ref|) is kept."""
+
+Nonfinite = Literal["allclose", "matched", "strict", "ignored"]
+Form = Literal["sum", "max"]
+
+# One quiet NaN per width marks output elements that no thread has written: the word is a NaN both
+# as float32 and, doubled, as float64. The payload
+# tells it from the NaN that arithmetic produces (payload zero).
+POISON_WORD = 0x7FF8DEAD
+POISON_HALF = 0x7E5D
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one output differs from one reference, over all ``count`` elements.
+
+    ``critical_tolerance`` is the smallest t for which ``allclose(out, ref, atol=t, rtol=t)`` holds
+    on the elements where both are finite: max |out - ref| / (1 + |ref|).
+    ``critical_max_rule`` is the same for |out - ref| <= max(t, t |ref|).
+    ``max_ulp`` counts representable numbers of the output's own dtype between the two (float
+    outputs only, else 0). ``past`` counts elements beyond each tolerance of :data:`LADDER`.
+    ``nan_matches`` / ``inf_matches`` tell whether NaNs stand in the same places, and infinities
+    in the same places with the same sign.
+    """
+
+    count: int
+    critical_tolerance: float
+    critical_max_rule: float
+    max_abs: float
+    max_rel: float
+    max_ulp: float
+    past: tuple[int, ...]
+    out_nan: int
+    out_inf: int
+    ref_nan: int
+    ref_inf: int
+    nan_matches: bool
+    inf_matches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceRule:
+    """When a checker calls an output correct.
+
+    ``form`` "sum" is |d| <= t + t |ref| (``allclose``), "max" is |d| <= max(t, t |ref|).
+    ``nonfinite``: "allclose" rejects any NaN and wants equal infinities (``torch.allclose``);
+    "matched" wants the same kind in the same places; "strict" rejects every non-finite output;
+    "ignored" looks at finite pairs only.
+    """
+
+    tolerance: float
+    form: Form = "sum"
+    nonfinite: Nonfinite = "allclose"
+
+    def accepts(self, verdict: Verdict) -> bool:
+        """Whether an output with this verdict passes."""
+        return self.nonfinite_ok(verdict) and critical(verdict, self.form) <= self.tolerance
+
+    def nonfinite_ok(self, verdict: Verdict) -> bool:
+        """The part of the rule that concerns NaN and infinity."""
+        if self.nonfinite == "ignored":
+            return True
+        if self.nonfinite == "strict":
+            return verdict.out_nan == 0 and verdict.out_inf == 0
+        if self.nonfinite == "matched":
+            return verdict.nan_matches and verdict.inf_matches
+        return verdict.out_nan == 0 and verdict.ref_nan == 0 and verdict.inf_matches
+
+
+def critical(verdict: Verdict, form: Form) -> float:
+    """The smallest tolerance that accepts the finite part of an output under ``form``."""
+    return verdict.critical_tolerance if form == "sum" else verdict.critical_max_rule
+
+
+def grade(out: NDArray[Any], ref: NDArray[Any]) -> Verdict:
+    """Compare ``out`` with ``ref`` (equal shapes; any float, integer or bool dtypes), in float64.
+
+    Raises ``ValueError`` on a shape mismatch, which is an outcome of its own and no verdict.
+    """
+    if out.shape != ref.shape:
+        raise ValueError(f"output shape {out.shape} is not the reference's {ref.shape}")
+    a = np.asarray(out, dtype=np.float64).ravel()
+    b = np.asarray(ref, dtype=np.float64).ravel()
+    finite = np.isfinite(a) & np.isfinite(b)
+    all_finite = bool(finite.all())
+    fa, fb = (a, b) if all_finite else (a[finite], b[finite])
+    difference = np.abs(fa - fb)
+    size = np.abs(fb)
+    scaled = difference / (1.0 + size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(difference == 0.0, 0.0, difference / size)
+    counts = (0, 0, 0, 0) if all_finite else _nonfinite_counts(a, b)
+    return Verdict(
+        count=a.size,
+        critical_tolerance=_largest(scaled),
+        critical_max_rule=_largest(difference / np.maximum(1.0, size)),
+        max_abs=_largest(difference),
+        max_rel=_largest(relative),
+        max_ulp=_max_ulp(out, ref, finite),
+        past=tuple(int(np.count_nonzero(scaled > t)) for t in LADDER),
+        out_nan=counts[0],
+        out_inf=counts[1],
+        ref_nan=counts[2],
+        ref_inf=counts[3],
+        nan_matches=all_finite or bool(np.array_equal(np.isnan(a), np.isnan(b))),
+        inf_matches=all_finite or _infinities_match(a, b),
+    )
+
+
+def merge(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict over several output tensors taken as one."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    values: dict[str, Any] = {}
+    for field in fields(Verdict):
+        column = [getattr(v, field.name) for v in verdicts]
+        if field.name == "past":
+            values[field.name] = tuple(sum(row) for row in zip(*column, strict=True))
+        elif field.name.endswith("_matches"):
+            values[field.name] = all(column)
+        elif field.name.startswith(("critical", "max")):
+            values[field.name] = max(column)
+        else:
+            values[field.name] = sum(column)
+    return Verdict(**values)
+
+
+def poison(array: NDArray[Any]) -> None:
+    """Fill a contiguous array with the unwritten mark of its element width, in place."""
+    raw = array.reshape(-1).view(np.uint8)
+    if array.dtype.itemsize == 2:
+        raw.view(np.uint16)[:] = POISON_HALF
+    elif array.dtype.itemsize == 1:
+        raw[:] = POISON_WORD & 0xFF
+    else:
+        raw.view(np.uint32)[:] = POISON_WORD
+
+
+def unwritten(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """The elements of a contiguous array that still hold the unwritten mark.
+
+    One-byte elements cannot carry a mark that no kernel writes, so none is reported for them.
+    """
+    flat = array.reshape(-1)
+    width = array.dtype.itemsize
+    if width == 2:
+        return np.asarray(flat.view(np.uint16) == POISON_HALF)
+    if width == 1:
+        return np.zeros(flat.shape, dtype=bool)
+    words = flat.view(np.uint32).reshape(flat.size, width // 4)
+    return np.asarray((words == POISON_WORD).all(axis=1))
+
+
+def _largest(values: NDArray[np.float64]) -> float:
+    return float(values.max()) if values.size else 0.0
+
+
+def _nonfinite_counts(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[int, ...]:
+    return tuple(
+        int(np.count_nonzero(test(array))) for array in (a, b) for test in (np.isnan, np.isinf)
+    )
+
+
+def _infinities_match(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+    either = np.isinf(a) | np.isinf(b)
+    return bool(np.array_equal(a[either], b[either]))
+
+
+def _max_ulp(out: NDArray[Any], ref: NDArray[Any], finite: NDArray[np.bool_]) -> float:
+    width = {2: (np.int16, np.uint16), 4: (np.int32, np.uint32)}.get(out.dtype.itemsize)
+    if out.dtype.kind != "f" or width is None or not finite.any():
+        return 0.0
+    with np.errstate(over="ignore"):
+        target = np.asarray(ref).astype(out.dtype)
+    x, y = (_ordered(np.ascontiguousarray(v).ravel()[finite], width[0]) for v in (out, target))
+    return float(np.abs(x - y).max())
+
+
+def _ordered(values: NDArray[Any], integer: Any) -> NDArray[np.int64]:
+    """Map float bits to integers in numeric order; both zeros map to 0."""
+    bits = values.view(integer).astype(np.int64)
+    return np.where(bits < 0, np.int64(np.iinfo(integer).min) - bits, bits)

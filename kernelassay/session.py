@@ -1,0 +1,283 @@
+"""A session: one directory that holds everything about one run, and survives any interruption.
+
+Layout (a contract)::
+
+    manifest.json               versions, machine, options, the plan's identity
+    lock                        held by the run that writes
+    plans/<problem>.json        substrate, admission, inputs with validity, mutants with identity
+    cells/<problem>/<input>.parquet   one finished unit of work
+    images/                     cache of compiled code; may be deleted at any time
+    mutants.parquet, inputs.parquet, summary.json   written from the above when a run ends
+
+Every file is written whole under another name and renamed, so what exists is complete. Resume
+means: do what is missing. Two runs of one plan have the same :meth:`Session.digest`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kernelassay.errors import SessionError
+
+FORMAT = 1
+_VOLATILE = ("created", "machine", "seconds", "path")
+
+
+def slug(name: str) -> str:
+    """A file name for a problem or input id; distinct ids give distinct names."""
+    safe = re.sub(r"[^A-Za-z0-9._=-]+", "+", name)
+    if safe == name:
+        return safe
+    return f"{safe}.{hashlib.blake2b(name.encode(), digest_size=3).hexdigest()}"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write ``data`` so that ``path`` either holds all of it or is untouched."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise _disk_error(path, error) from error
+
+
+def user_cache() -> Path:
+    """The per-user cache for what belongs to no session; ``KERNELASSAY_CACHE`` overrides."""
+    configured = os.environ.get("KERNELASSAY_CACHE")
+    if configured:
+        return Path(configured)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kernelassay"
+
+
+class Session:
+    """Access to one session directory. Use :meth:`create` to write and :meth:`open` to read."""
+
+    def __init__(self, root: Path, manifest: dict[str, Any], lock: IO[str] | None) -> None:
+        self.root = root
+        self.manifest = manifest
+        self._lock = lock
+
+    @classmethod
+    def create(cls, root: Path, manifest: Mapping[str, Any]) -> Session:
+        """Start a session, or take up an interrupted one with the same plan.
+
+        Raises :class:`SessionError` if another run holds it, if it is of another version, or if
+        its plan differs from ``manifest``.
+        """
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _disk_error(root, error) from error
+        path = root / "manifest.json"
+        if not path.exists() and any(p.name not in ("lock", "images") for p in root.iterdir()):
+            raise SessionError(
+                "the directory is not empty and holds no manifest.json",
+                where=str(root),
+                hint="name a new directory for the session",
+            )
+        lock = _acquire(root / "lock")
+        wanted = {"format": FORMAT, **manifest}
+        if path.exists():
+            session = cls.open(root)
+            session._lock = lock
+            _require_same_plan(root, session.manifest, wanted)
+            return session
+        write_whole(path, _json(wanted))
+        return cls(root, wanted, lock)
+
+    @classmethod
+    def open(cls, root: Path) -> Session:
+        """Open for reading. Raises :class:`SessionError` if it is none, or of another version."""
+        path = root / "manifest.json"
+        try:
+            manifest = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise SessionError(
+                "not a session directory (no manifest.json)",
+                where=str(root),
+                hint="`kernelassay run` makes one; its path is printed at the end of a run",
+            ) from None
+        except (OSError, ValueError) as error:
+            raise SessionError(f"manifest.json is unreadable: {error}", where=str(root)) from error
+        if manifest.get("format") != FORMAT:
+            raise SessionError(
+                f"session format {manifest.get('format')!r}, this version reads {FORMAT}",
+                where=str(root),
+                hint="run again into a new directory, or use the version that wrote it",
+            )
+        return cls(root, manifest, None)
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def images(self) -> Path:
+        """The cache of compiled code."""
+        return self.root / "images"
+
+    def plan_path(self, problem: str) -> Path:
+        """Where a problem's plan is kept."""
+        return self.root / "plans" / f"{slug(problem)}.json"
+
+    def cell_path(self, problem: str, input_id: str) -> Path:
+        """Where the cells of one unit of work are kept."""
+        return self.root / "cells" / slug(problem) / f"{slug(input_id)}.parquet"
+
+    def write_plan(self, problem: str, plan: Mapping[str, Any]) -> None:
+        """Store one problem's plan."""
+        write_whole(self.plan_path(problem), _json(plan))
+
+    def read_plan(self, problem: str) -> dict[str, Any] | None:
+        """One problem's plan, or ``None`` if it has not been made."""
+        path = self.plan_path(problem)
+        try:
+            plan: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise SessionError(
+                f"damaged plan: {error}", where=str(path), hint="delete this file and run again"
+            ) from error
+        return plan
+
+    def plans(self) -> list[dict[str, Any]]:
+        """All plans, by problem id."""
+        names = sorted((self.root / "plans").glob("*.json"))
+        plans = [self._plan_file(path) for path in names]
+        return sorted(plans, key=lambda plan: plan["problem"]["id"])
+
+    def _plan_file(self, path: Path) -> dict[str, Any]:
+        try:
+            plan: dict[str, Any] = json.loads(path.read_text())
+            _ = plan["problem"]["id"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise SessionError(
+                f"damaged plan: {error}", where=str(path), hint="delete this file and run again"
+            ) from error
+        return plan
+
+    def write_cells(self, problem: str, input_id: str, cells: pa.Table) -> None:
+        """Store one finished unit of work."""
+        write_table(self.cell_path(problem, input_id), cells)
+
+    def has_cells(self, problem: str, input_id: str) -> bool:
+        """Whether that unit is finished and intact; a damaged file is moved aside."""
+        path = self.cell_path(problem, input_id)
+        if not path.exists():
+            return False
+        try:
+            pq.ParquetFile(path).close()
+        except (OSError, pa.ArrowException):
+            path.rename(path.with_suffix(".damaged"))
+            return False
+        return True
+
+    def read_cells(self, problem: str, input_id: str) -> pa.Table:
+        """The cells of one unit of work."""
+        path = self.cell_path(problem, input_id)
+        try:
+            return pq.read_table(path)
+        except FileNotFoundError:
+            raise SessionError(
+                f"no cells for input {input_id!r} of {problem}",
+                where=str(path),
+                hint="the run is unfinished: start it again with the same command to complete it",
+            ) from None
+        except (OSError, pa.ArrowException) as error:
+            raise SessionError(
+                f"damaged cell file: {error}",
+                where=str(path),
+                hint="start the run again with the same command; it redoes this unit alone",
+            ) from error
+
+    def digest(self) -> str:
+        """A hash over plans and cells; times, paths and machine facts are left out."""
+        state = hashlib.sha256()
+        for plan in self.plans():
+            state.update(_json(_stable(plan)))
+            for spec in plan["inputs"]:
+                if spec["valid"]:
+                    cells = self.read_cells(plan["problem"]["id"], spec["id"])
+                    for row in cells.sort_by("candidate").to_pylist():
+                        state.update(_json(row))
+        return state.hexdigest()
+
+
+def write_table(path: Path, data: pa.Table) -> None:
+    """Write a Parquet file whole."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(data, sink, compression="zstd")
+    write_whole(path, sink.getvalue().to_pybytes())
+
+
+def _stable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _stable(v) for k, v in value.items() if k not in _VOLATILE}
+    return [_stable(v) for v in value] if isinstance(value, list) else value
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _acquire(path: Path) -> IO[str]:
+    handle = path.open("a+")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        raise SessionError(
+            "another run is writing to this session",
+            where=str(path.parent),
+            hint="wait for it, or name another directory with --session",
+        ) from error
+    return handle
+
+
+def _require_same_plan(root: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    differing = [
+        key
+        for key in sorted(set(found) | set(wanted))
+        if key not in _VOLATILE and found.get(key) != wanted.get(key)
+    ]
+    if differing:
+        raise SessionError(
+            f"the session was started with another plan (differs in: {', '.join(differing)})",
+            where=str(root),
+            hint="repeat the options of the first run to resume it, or name a new directory",
+        )
+
+
+def _disk_error(path: Path, error: OSError) -> SessionError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SessionError(
+            "the disk is full; nothing finished was lost",
+            where=str(path),
+            hint="free some space and start the run again with the same command",
+        )
+    return SessionError(f"cannot write: {error.strerror}", where=str(path))
+
+
+def inputs_of(plan: Mapping[str, Any], *, valid_only: bool = True) -> Iterable[dict[str, Any]]:
+    """The input records of a plan."""
+    return (spec for spec in plan["inputs"] if spec["valid"] or not valid_only)

@@ -1,0 +1,132 @@
+"""A session survives interruption, refuses what it cannot read, and never loses a cell."""
+
+import json
+
+import numpy as np
+import pytest
+
+from kernelassay import cell
+from kernelassay.cell import Cell
+from kernelassay.errors import SessionError
+from kernelassay.kernel import Finding
+from kernelassay.oracle import grade
+from kernelassay.session import Session, slug, write_whole
+
+MANIFEST = {"problems": {"suite/a": "d"}, "rules": ["r"], "machine": {"cpu": "x"}}
+
+
+def example_cell(candidate="m", outcome=cell.OK):
+    verdict = grade(np.array([1.0, np.inf]), np.array([1.5, np.inf]))
+    graded = verdict if outcome == cell.OK else None
+    finding = Finding("race-shared", 3, "block 0")
+    return Cell(
+        candidate, "i", outcome, "", True, False, 1, (finding,), "ab", graded, graded, graded
+    )
+
+
+def plan(valid=True):
+    return {"problem": {"id": "suite/a"}, "inputs": [{"id": "i", "valid": valid}], "mutants": []}
+
+
+def make(root, cells):
+    session = Session.create(root, MANIFEST)
+    session.write_plan("suite/a", plan())
+    session.write_cells("suite/a", "i", cell.table(cells))
+    session.close()
+    return session
+
+
+@pytest.mark.parametrize("outcome", cell.OUTCOMES)
+def test_a_cell_survives_storage(tmp_path, outcome):
+    original = example_cell(outcome=outcome)
+    session = make(tmp_path / "s", [original])
+    (row,) = session.read_cells("suite/a", "i").to_pylist()
+    assert Cell.from_row(row) == original
+
+
+def test_the_digest_ignores_order_machine_and_time_but_no_verdict(tmp_path):
+    a, b = example_cell("a"), example_cell("b")
+    first = make(tmp_path / "1", [a, b])
+    second = make(tmp_path / "2", [b, a])
+    third = make(tmp_path / "3", [a, example_cell("b", cell.CRASH)])
+    assert first.digest() == second.digest()
+    assert first.digest() != third.digest()
+
+
+def test_another_plan_is_refused(tmp_path):
+    make(tmp_path / "s", [])
+    with pytest.raises(SessionError, match="another plan .*rules"):
+        Session.create(tmp_path / "s", {**MANIFEST, "rules": ["other"]})
+
+
+def test_the_same_plan_on_another_machine_resumes(tmp_path):
+    make(tmp_path / "s", [])
+    session = Session.create(tmp_path / "s", {**MANIFEST, "machine": {"cpu": "y"}})
+    assert session.has_cells("suite/a", "i")
+    session.close()
+
+
+def test_two_runs_on_one_directory_are_refused(tmp_path):
+    session = Session.create(tmp_path / "s", MANIFEST)
+    with pytest.raises(SessionError, match="another run"):
+        Session.create(tmp_path / "s", MANIFEST)
+    session.close()
+    Session.create(tmp_path / "s", MANIFEST).close()
+
+
+def test_a_session_of_another_version_is_refused(tmp_path):
+    make(tmp_path / "s", [])
+    path = tmp_path / "s" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    with pytest.raises(SessionError, match="format 99"):
+        Session.open(tmp_path / "s")
+
+
+def test_a_foreign_directory_is_not_written_to(tmp_path):
+    (tmp_path / "precious.txt").write_text("x")
+    with pytest.raises(SessionError, match="not empty"):
+        Session.create(tmp_path, MANIFEST)
+
+
+def test_a_directory_without_manifest_is_no_session(tmp_path):
+    with pytest.raises(SessionError, match="not a session"):
+        Session.open(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 10, -4])
+def test_a_truncated_cell_file_is_set_aside_and_counts_as_missing(tmp_path, keep):
+    session = make(tmp_path / "s", [example_cell()])
+    path = session.cell_path("suite/a", "i")
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(SessionError, match="damaged"):
+        session.read_cells("suite/a", "i")
+    assert not session.has_cells("suite/a", "i")
+    assert path.with_suffix(".damaged").exists()
+    with pytest.raises(SessionError, match="no cells"):
+        session.read_cells("suite/a", "i")
+
+
+def test_a_damaged_plan_is_named(tmp_path):
+    session = make(tmp_path / "s", [])
+    session.plan_path("suite/a").write_text('{"problem": ')
+    with pytest.raises(SessionError, match="damaged plan"):
+        session.plans()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    write_whole(path, b"old")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(SessionError, match="disk is full"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_distinct_ids_have_distinct_file_names():
+    ids = ["a/b", "a+b", "a b", "a=1/official", "a=1+official"]
+    assert len({slug(name) for name in ids}) == len(ids)
