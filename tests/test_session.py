@@ -55,7 +55,7 @@ def test_the_digest_ignores_order_machine_and_time_but_no_verdict(tmp_path):
 
 def test_another_plan_is_refused(tmp_path):
     make(tmp_path / "s", [])
-    with pytest.raises(SessionError, match="another plan .*rules"):
+    with pytest.raises(SessionError, match=r"another plan .*rules"):
         Session.create(tmp_path / "s", {**MANIFEST, "rules": ["other"]})
 
 

@@ -1,0 +1,1 @@
+"""Scores and their reasons, computed from a kill matrix."""

@@ -1,0 +1,1 @@
+"""Executors: running candidate kernels and grading what they leave behind."""

@@ -1,0 +1,213 @@
+"""Everything ``kernelassay audit`` reports about one session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelassay.analysis.score import (
+    Buckets,
+    MutantFacts,
+    ProtocolScore,
+    Share,
+    buckets,
+    mutant_facts,
+    score,
+    vacuous,
+)
+from kernelassay.matrix import ProblemMatrix, load, measured
+from kernelassay.mutation import RULES
+from kernelassay.plan import HEADROOM
+from kernelassay.protocols import Protocol
+from kernelassay.session import Session
+
+OTHER_TOLERANCES = (1e-2, 1e-4)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCoverage:
+    """What one rule did in a session."""
+
+    rule: str
+    family: str
+    generated: int
+    distinct: int
+    witnessed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Denominator:
+    """The witnessed mutants at one tolerance, and what counts there."""
+
+    tolerance: float
+    valid_inputs: int
+    account: Buckets
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """The audit of one session. ``tolerance`` is the one witnesses are counted at."""
+
+    session: str
+    manifest: Mapping[str, Any]
+    tolerance: float
+    problems: int
+    refused: Mapping[str, str]
+    inputs: int
+    invalid_inputs: Mapping[str, Mapping[str, str]]
+    cells: int
+    account: Buckets
+    account_by_family: Mapping[str, Buckets]
+    denominators: tuple[Denominator, ...]
+    scores: tuple[ProtocolScore, ...]
+    vacuous: Mapping[str, Mapping[str, Sequence[str]]]
+    survivors: Mapping[str, Mapping[str, int]]
+    findings: Mapping[str, int]
+    coverage: tuple[RuleCoverage, ...]
+    official_shapes: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; shares carry their rate."""
+        data = _plain(asdict(self))
+        assert isinstance(data, dict)
+        return data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if set(value) == {"count", "total"}:
+            return {**value, "rate": Share(value["count"], value["total"]).rate}
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: float) -> AuditResult:
+    """Score protocols on a finished session. Raises as :func:`matrix.load` and :func:`score`."""
+    plans = session.plans()
+    matrices = load(session)
+    facts = mutant_facts(matrices, protocols, tolerance)
+    tightest = tightest_tolerance(matrices)
+    return AuditResult(
+        session=str(session.root),
+        manifest=session.manifest,
+        tolerance=tolerance,
+        problems=len(matrices),
+        refused={p["problem"]["id"]: p["refused"] for p in plans if p["refused"]},
+        inputs=sum(len(matrix.inputs) for matrix in matrices),
+        invalid_inputs={
+            m.problem: {r["id"]: r["reason"] for r in m.plan["inputs"] if not r["valid"]}
+            for m in matrices
+        },
+        cells=sum(len(matrix.candidates) * len(matrix.inputs) for matrix in matrices),
+        account=buckets(plans, facts),
+        account_by_family=_by_family(plans, facts),
+        denominators=tuple(
+            _denominator(plans, matrices, protocols, t)
+            for t in sorted({*OTHER_TOLERANCES, tightest}, reverse=True)
+        ),
+        scores=tuple(score(matrices, facts, p, tolerance) for p in protocols),
+        vacuous={p.name: vacuous(matrices, p) for p in protocols},
+        survivors={p.name: survival_reasons(matrices, facts, p) for p in protocols},
+        findings=dict(Counter(k for m in matrices for k in finding_kinds(m))),
+        coverage=rule_coverage(plans, facts),
+        official_shapes=all(p["problem"]["official_shape"] for p in plans),
+    )
+
+
+def tightest_tolerance(matrices: Sequence[ProblemMatrix]) -> float:
+    """The smallest tolerance that every benign variant still passes on every official input.
+
+    Rounded up to two significant digits, with the validity gate's headroom.
+    """
+    worst = max(
+        max(record["benign_worst"], record["reference_error"])
+        for matrix in matrices
+        for record in matrix.plan["inputs"]
+        if record["group"] == "official" and record["valid"]
+    )
+    needed = max(worst / HEADROOM, 1e-9)
+    step = 10.0 ** (np.floor(np.log10(needed)) - 1)
+    return float(f"{np.ceil(needed / step) * step:.1e}")
+
+
+def survival_reasons(
+    matrices: Sequence[ProblemMatrix], facts: Sequence[MutantFacts], protocol: Protocol
+) -> dict[str, int]:
+    """Why the witnessed mutants that a protocol misses survive its inputs (RIPR).
+
+    ``not infected``: no official input changes the kernel's own output; ``masked``: it changes
+    but the final output does not; ``tolerated``: the final output changes within the tolerance.
+    """
+    by_problem = {matrix.problem: matrix for matrix in matrices}
+    reasons = Counter({"not infected": 0, "masked": 0, "tolerated": 0})
+    for fact in facts:
+        if not fact.witnessed or fact.detected[protocol.name]:
+            continue
+        matrix = by_problem[fact.problem]
+        columns = matrix.positions(protocol.inputs)
+        row = matrix.index[fact.id]
+        if not (matrix.columns["infected"][row, columns] == 1).any():
+            reasons["not infected"] += 1
+        elif not (matrix.columns["propagated"][row, columns] == 1).any():
+            reasons["masked"] += 1
+        else:
+            reasons["tolerated"] += 1
+    return dict(reasons)
+
+
+def finding_kinds(matrix: ProblemMatrix) -> list[str]:
+    """The kinds of sanitizer finding of each mutant, one entry per mutant and kind."""
+    kinds: list[str] = []
+    for mutant in filter(measured, matrix.plan["mutants"]):
+        row = matrix.columns["findings"][matrix.index[mutant["id"]]]
+        kinds += sorted({finding["kind"] for found in row for finding in found})
+    return kinds
+
+
+def rule_coverage(
+    plans: Sequence[Mapping[str, Any]], facts: Sequence[MutantFacts]
+) -> tuple[RuleCoverage, ...]:
+    """Every rule of the catalogue with what it generated and what was witnessed."""
+    generated: Counter[str] = Counter()
+    distinct: Counter[str] = Counter()
+    for plan in plans:
+        generated.update(m["rule"] for m in plan["mutants"])
+        distinct.update(m["rule"] for m in plan["mutants"] if m["status"] == "distinct")
+    witnessed = Counter(fact.rule for fact in facts if fact.witnessed)
+    return tuple(
+        RuleCoverage(r.id, r.family, generated[r.id], distinct[r.id], witnessed[r.id])
+        for r in RULES
+    )
+
+
+def _by_family(
+    plans: Sequence[Mapping[str, Any]], facts: Sequence[MutantFacts]
+) -> dict[str, Buckets]:
+    families = {mutant["family"] for plan in plans for mutant in plan["mutants"]}
+    return {
+        family: buckets(
+            [
+                {**plan, "mutants": [m for m in plan["mutants"] if m["family"] == family]}
+                for plan in plans
+            ],
+            [fact for fact in facts if fact.family == family],
+        )
+        for family in sorted(families)
+    }
+
+
+def _denominator(
+    plans: Sequence[Mapping[str, Any]],
+    matrices: Sequence[ProblemMatrix],
+    protocols: Sequence[Protocol],
+    tolerance: float,
+) -> Denominator:
+    facts = mutant_facts(matrices, protocols, tolerance)
+    valid = sum(int(matrix.valid_at(tolerance).sum()) for matrix in matrices)
+    return Denominator(tolerance, valid, buckets(plans, facts))

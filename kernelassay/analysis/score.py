@@ -1,0 +1,278 @@
+"""The score of a protocol: detection on witnessed mutants, false rejection on correct kernels.
+
+Both are computed from the kill matrix alone. Each figure carries its denominator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelassay.errors import ControlError
+from kernelassay.matrix import ProblemMatrix, measured
+from kernelassay.mutation import FAMILIES
+from kernelassay.protocols import Protocol
+
+BOOTSTRAP_SEED = 20260901
+BOOTSTRAP_DRAWS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Every generated mutant is in exactly one bucket; :meth:`check` asserts the sums."""
+
+    generated: int
+    stillborn: int
+    equivalent: int
+    duplicate: int
+    distinct: int
+    witnessed: int
+    witnessed_by_stop: int
+    flagged_only: int
+    unobserved: int
+    never_infected: int
+    unmeasured: int
+
+    def check(self) -> None:
+        """Raises ``AssertionError`` if the buckets do not close."""
+        assert self.generated == (
+            self.stillborn + self.equivalent + self.duplicate + self.distinct
+        ), self
+        assert self.distinct == (
+            self.witnessed
+            + self.witnessed_by_stop
+            + self.flagged_only
+            + self.unobserved
+            + self.unmeasured
+        ), self
+        assert self.never_infected <= self.unobserved, self
+
+    def __add__(self, other: Buckets) -> Buckets:
+        return Buckets(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
+
+
+EMPTY = Buckets(*([0] * len(Buckets.__slots__)))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A count of a total; ``rate`` is ``None`` when the total is zero."""
+
+    count: int
+    total: int
+
+    @property
+    def rate(self) -> float | None:
+        """count / total."""
+        return self.count / self.total if self.total else None
+
+
+@dataclass(frozen=True, slots=True)
+class MutantFacts:
+    """What the matrix says about one measured mutant at one witness tolerance."""
+
+    id: str
+    problem: str
+    template: str
+    family: str
+    rule: str
+    by_output: bool
+    by_stop: bool
+    flagged: bool
+    infected: bool
+    detected: Mapping[str, bool]
+
+    @property
+    def witnessed(self) -> bool:
+        """Whether some valid input proves the mutant wrong."""
+        return self.by_output or self.by_stop
+
+    @property
+    def bucket(self) -> str:
+        """Its bucket among the distinct mutants."""
+        if self.by_output:
+            return "witnessed"
+        if self.by_stop:
+            return "witnessed_by_stop"
+        return "flagged_only" if self.flagged else "unobserved"
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolScore:
+    """One protocol on one denominator."""
+
+    protocol: str
+    tolerance: float
+    detection: Share
+    false_rejection: Share
+    by_family: Mapping[str, Share]
+    by_rule: Mapping[str, Share]
+    by_problem: Mapping[str, Share]
+    by_template: Mapping[str, Share]
+    band_full: tuple[float, float] | None
+    band_ten: tuple[float, float] | None
+    falsely_rejected: tuple[tuple[str, str], ...]
+
+
+def mutant_facts(
+    matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol], tolerance: float
+) -> list[MutantFacts]:
+    """The facts of every measured mutant, witnesses counted at ``tolerance``."""
+    return [facts for matrix in matrices for facts in _problem_facts(matrix, protocols, tolerance)]
+
+
+def _problem_facts(
+    matrix: ProblemMatrix, protocols: Sequence[Protocol], tolerance: float
+) -> Iterable[MutantFacts]:
+    by_output = matrix.witnessing(tolerance).any(axis=1)
+    by_stop = matrix.stopping(tolerance).any(axis=1)
+    found = np.vectorize(bool, otypes=[bool])(matrix.columns["findings"]).any(axis=1)
+    infected = (matrix.columns["infected"] == 1).any(axis=1)
+    rejected = {p.name: rejects(matrix, p) for p in protocols}
+    templates = {call["id"]: call["template"] for call in matrix.plan["calls"]}
+    for mutant in filter(measured, matrix.plan["mutants"]):
+        row = matrix.index[mutant["id"]]
+        yield MutantFacts(
+            id=mutant["id"],
+            problem=matrix.problem,
+            template=templates[mutant["call"]],
+            family=mutant["family"],
+            rule=mutant["rule"],
+            by_output=bool(by_output[row]),
+            by_stop=bool(by_stop[row]),
+            flagged=bool(found[row]),
+            infected=bool(infected[row]),
+            detected={name: bool(rows[row]) for name, rows in rejected.items()},
+        )
+
+
+def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
+    """Which candidates a protocol rejects, by row of the matrix."""
+    columns = matrix.positions(protocol.inputs)
+    accepted = matrix.accepted(protocol.rule("float32"), protocol.view)[:, columns]
+    return np.asarray(~accepted.all(axis=1))
+
+
+def buckets(plans: Iterable[Mapping[str, Any]], facts: Iterable[MutantFacts]) -> Buckets:
+    """The closing account of all generated mutants; asserts that it closes."""
+    status: dict[str, int] = dict.fromkeys(
+        ("stillborn", "equivalent", "duplicate", "distinct", "unmeasured"), 0
+    )
+    generated = 0
+    for plan in plans:
+        for mutant in plan["mutants"]:
+            generated += 1
+            status[mutant["status"]] += 1
+            status["unmeasured"] += mutant["status"] == "distinct" and not measured(mutant)
+    kinds = {"witnessed": 0, "witnessed_by_stop": 0, "flagged_only": 0, "unobserved": 0}
+    never = 0
+    for fact in facts:
+        kinds[fact.bucket] += 1
+        never += fact.bucket == "unobserved" and not fact.infected
+    account = Buckets(generated=generated, **status, **kinds, never_infected=never)
+    account.check()
+    return account
+
+
+def score(
+    matrices: Sequence[ProblemMatrix],
+    facts: Sequence[MutantFacts],
+    protocol: Protocol,
+    tolerance: float,
+) -> ProtocolScore:
+    """Score one protocol on the mutants witnessed at ``tolerance``.
+
+    Raises :class:`ControlError` if an original or a control misbehaves under the protocol.
+    """
+    for matrix in matrices:
+        check_controls(matrix, protocol)
+    witnessed = [fact for fact in facts if fact.witnessed]
+
+    def shares(key: Callable[[MutantFacts], str], order: Sequence[str] = ()) -> dict[str, Share]:
+        groups: dict[str, list[bool]] = {name: [] for name in order}
+        for fact in witnessed:
+            groups.setdefault(key(fact), []).append(fact.detected[protocol.name])
+        return {name: Share(sum(hits), len(hits)) for name, hits in groups.items()}
+
+    by_problem = shares(lambda f: f.problem)
+    rejected, total, names = _false_rejections(matrices, protocol)
+    return ProtocolScore(
+        protocol=protocol.name,
+        tolerance=tolerance,
+        detection=Share(sum(f.detected[protocol.name] for f in witnessed), len(witnessed)),
+        false_rejection=Share(rejected, total),
+        by_family=shares(lambda f: f.family, FAMILIES),
+        by_rule=shares(lambda f: f.rule),
+        by_problem=by_problem,
+        by_template=shares(lambda f: f.template),
+        band_full=bootstrap(by_problem.values(), len(by_problem)),
+        band_ten=bootstrap(by_problem.values(), 10) if len(by_problem) >= 10 else None,
+        falsely_rejected=names,
+    )
+
+
+def _false_rejections(
+    matrices: Sequence[ProblemMatrix], protocol: Protocol
+) -> tuple[int, int, tuple[tuple[str, str], ...]]:
+    total = 0
+    names: list[tuple[str, str]] = []
+    for matrix in matrices:
+        rejected = rejects(matrix, protocol)
+        for record in matrix.plan["benign"]:
+            if not record["unsupported"]:
+                total += 1
+                if rejected[matrix.index[record["id"]]]:
+                    names.append((matrix.problem, record["id"]))
+    return len(names), total, tuple(names)
+
+
+def check_controls(matrix: ProblemMatrix, protocol: Protocol) -> None:
+    """The originals must pass; NaN and the forced failure must be rejected."""
+    rejected = rejects(matrix, protocol)
+    for name, row in matrix.index.items():
+        if name.startswith("original/") and rejected[row]:
+            raise ControlError(
+                f"{protocol.name} rejects the correct kernel {name}",
+                where=matrix.problem,
+                hint="the substrate or the protocol is wrong; no score is given",
+            )
+        if name in ("control/nan", "control/forced-failure") and not rejected[row]:
+            raise ControlError(
+                f"{protocol.name} accepts {name}",
+                where=matrix.problem,
+                hint="the protocol cannot reject anything here; no score is given",
+            )
+
+
+def vacuous(matrices: Sequence[ProblemMatrix], protocol: Protocol) -> dict[str, list[str]]:
+    """Problems on which zeros, or a copy of an input, pass the protocol."""
+    found: dict[str, list[str]] = {}
+    for matrix in matrices:
+        rejected = rejects(matrix, protocol)
+        passing = [
+            name.removeprefix("control/")
+            for name, row in matrix.index.items()
+            if name.startswith(("control/zeros", "control/copy")) and not rejected[row]
+        ]
+        if passing:
+            found[matrix.problem] = passing
+    return found
+
+
+def bootstrap(shares: Iterable[Share], size: int) -> tuple[float, float] | None:
+    """The 90% band of the missed share when ``size`` problems are drawn with replacement."""
+    pool = [share for share in shares if share.total]
+    if not pool or size < 1:
+        return None
+    hits = np.array([share.count for share in pool], dtype=float)
+    totals = np.array([share.total for share in pool], dtype=float)
+    draws = np.random.default_rng(BOOTSTRAP_SEED).integers(
+        0, len(pool), size=(BOOTSTRAP_DRAWS, size)
+    )
+    missed = 1.0 - hits[draws].sum(axis=1) / totals[draws].sum(axis=1)
+    low, high = np.quantile(missed, (0.05, 0.95))
+    return float(low), float(high)

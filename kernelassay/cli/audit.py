@@ -1,0 +1,90 @@
+"""``kernelassay audit`` and ``kernelassay vacuity``: scores from a session, and blind bands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from kernelassay.cli.selection import Selection, emit_json, json_option, problem_options
+from kernelassay.errors import GateError
+
+
+@click.command()
+@click.argument("session", type=click.Path(path_type=Path))
+@click.option("--protocol", "names", multiple=True, help="Protocol name; may be repeated.")
+@click.option(
+    "--tolerance",
+    type=float,
+    default=1e-2,
+    show_default=True,
+    help="Tolerance at which a witness counts.",
+)
+@click.option("--fail-under", type=float, help="Exit with 2 if a detected share is lower.")
+@json_option
+def audit(
+    session: Path,
+    names: tuple[str, ...],
+    tolerance: float,
+    fail_under: float | None,
+    as_json: bool,
+) -> None:
+    """Score protocols on the kill matrix of a SESSION directory."""
+    from kernelassay.analysis.audit import audit_session
+    from kernelassay.protocols import select
+    from kernelassay.report.tables import print_audit
+    from kernelassay.session import Session, write_whole
+
+    store = Session.open(session)
+    result = audit_session(store, select(names), tolerance)
+    if as_json:
+        emit_json("audit", result.to_json())
+    else:
+        print_audit(Console(highlight=False), result)
+        import json
+
+        path = session / "audit.json"
+        write_whole(path, (json.dumps(result.to_json(), indent=1, sort_keys=True) + "\n").encode())
+        click.echo(f"written to {path}")
+    if fail_under is not None:
+        for score in result.scores:
+            rate = score.detection.rate
+            if rate is None or rate < fail_under:
+                shown = "nothing" if rate is None else f"{rate:.4f}"
+                raise GateError(
+                    f"{score.protocol} detects {shown}, under {fail_under}", where=str(session)
+                )
+
+
+@click.command()
+@problem_options
+@click.option("--set", "settings", multiple=True, metavar="SIZE=N", help="A size to try.")
+@click.option("--tolerance", type=float, default=1e-2, show_default=True)
+@json_option
+def vacuity(
+    names: tuple[str, ...],
+    kernelbench: Path | None,
+    level: int | None,
+    files: tuple[Path, ...],
+    settings: tuple[str, ...],
+    tolerance: float,
+    as_json: bool,
+) -> None:
+    """Print the largest relative error that allclose at a tolerance cannot see.
+
+    Measured on the reference alone, under the official inputs, for each --set in turn.
+    """
+    from kernelassay.analysis.vacuity import blind_bands, parse_settings
+
+    problems = Selection(names, kernelbench, level, files).problems()
+    bands = blind_bands(problems, parse_settings(settings), tolerance)
+    if as_json:
+        emit_json("vacuity", [band.to_json() for band in bands])
+        return
+    from kernelassay.report.tables import print_bands
+
+    print_bands(Console(highlight=False), bands, tolerance)
+
+
+COMMANDS = (audit, vacuity)

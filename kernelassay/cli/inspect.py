@@ -1,0 +1,255 @@
+"""``problems``, ``rules``, ``mutants`` and ``doctor``: looking before running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from kernelassay.cli.selection import (
+    Selection,
+    emit_json,
+    json_option,
+    problem_options,
+    selected_rules,
+)
+from kernelassay.errors import unknown_name
+
+
+@click.command()
+@problem_options
+@click.option(
+    "--session", type=click.Path(path_type=Path), help="Show admission as this session found it."
+)
+@json_option
+def problems(
+    names: tuple[str, ...],
+    kernelbench: Path | None,
+    level: int | None,
+    files: tuple[Path, ...],
+    session: Path | None,
+    as_json: bool,
+) -> None:
+    """List problems and their sizes, or a session's problems with their admission."""
+    if session is not None:
+        _session_problems(session, as_json)
+        return
+    found = Selection(names, kernelbench, level, files).problems()
+    if as_json:
+        emit_json(
+            "problems",
+            [
+                {"id": p.id, "level": p.level, "origin": p.origin, "digest": p.digest}
+                | {"sizes": {lever.name: lever.value for lever in p.levers}}
+                for p in found
+            ],
+        )
+        return
+    table = Table("problem", "level", "sizes", title=f"{len(found)} problems")
+    for p in found:
+        table.add_row(p.id, str(p.level), ", ".join(f"{v.name}={v.value}" for v in p.levers))
+    Console(highlight=False).print(table)
+
+
+def _session_problems(root: Path, as_json: bool) -> None:
+    from kernelassay.session import Session
+
+    plans = Session.open(root).plans()
+    rows = [
+        {
+            **plan["problem"],
+            "refused": plan["refused"],
+            "calls": [call["template"] for call in plan["calls"]],
+            "inputs": len(plan["inputs"]),
+            "valid_inputs": sum(record["valid"] for record in plan["inputs"]),
+            "mutants": len(plan["mutants"]),
+            "distinct": sum(m["status"] == "distinct" for m in plan["mutants"]),
+        }
+        for plan in plans
+    ]
+    if as_json:
+        emit_json("session-problems", rows)
+        return
+    table = Table("problem", "kernels", "valid inputs", "distinct mutants", "not admitted because")
+    for row in rows:
+        valid = f"{row['valid_inputs']} of {row['inputs']}"
+        counts = f"{row['distinct']} of {row['mutants']}"
+        table.add_row(row["id"], ", ".join(row["calls"]), valid, counts, row["refused"])
+    Console(highlight=False).print(table)
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[RULE|FAMILY|GLOB]...")
+@click.option(
+    "--session", type=click.Path(path_type=Path), help="Add what each rule did in this session."
+)
+@json_option
+def rules(patterns: tuple[str, ...], session: Path | None, as_json: bool) -> None:
+    """List mutation rules; with --session, which fire and which yield witnessed mutants."""
+    chosen = selected_rules(patterns)
+    coverage = _coverage(session) if session is not None else {}
+    if as_json:
+        emit_json("rules", [_rule_record(rule, coverage) for rule in chosen])
+        return
+    console = Console(highlight=False)
+    columns = ["rule", "family", "rewrites", "stands for"]
+    table = Table(*columns, title=f"{len(chosen)} rules")
+    if coverage:
+        table = Table("rule", "family", "generated", "distinct", "witnessed")
+    for rule in chosen:
+        if coverage:
+            c = coverage[rule.id]
+            counts = (str(c.generated), str(c.distinct), str(c.witnessed))
+            table.add_row(rule.id, rule.family, *counts)
+        else:
+            table.add_row(rule.id, rule.family, rule.what, rule.bug)
+    console.print(table)
+    if coverage:
+        silent = [rule.id for rule in chosen if not coverage[rule.id].generated]
+        unproven = [
+            rule.id
+            for rule in chosen
+            if coverage[rule.id].generated and not coverage[rule.id].witnessed
+        ]
+        console.print(f"never fired ({len(silent)}): {', '.join(silent) or 'none'}")
+        console.print(f"never witnessed ({len(unproven)}): {', '.join(unproven) or 'none'}")
+
+
+def _coverage(root: Path) -> dict[str, Any]:
+    from kernelassay.analysis.audit import rule_coverage
+    from kernelassay.analysis.score import mutant_facts
+    from kernelassay.matrix import load
+    from kernelassay.protocols import PROTOCOLS
+    from kernelassay.session import Session
+
+    session = Session.open(root)
+    facts = mutant_facts(load(session), PROTOCOLS, 1e-2)
+    return {c.rule: c for c in rule_coverage(session.plans(), facts)}
+
+
+def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
+    record = {
+        "id": rule.id,
+        "family": rule.family,
+        "language": "cuda",
+        "what": rule.what,
+        "bug": rule.bug,
+        "examples": [{"before": e.before, "after": list(e.after)} for e in rule.examples],
+    }
+    if coverage:
+        c = coverage[rule.id]
+        record |= {"generated": c.generated, "distinct": c.distinct, "witnessed": c.witnessed}
+    return record
+
+
+@click.command()
+@problem_options
+@click.option("--rules", "patterns", multiple=True, help="Rule id, glob or family.")
+@click.option("--show", metavar="ID", help="Print one mutant as a unified diff.")
+@click.option("--source", is_flag=True, help="Print the kernel sources instead.")
+@json_option
+def mutants(
+    names: tuple[str, ...],
+    kernelbench: Path | None,
+    level: int | None,
+    files: tuple[Path, ...],
+    patterns: tuple[str, ...],
+    show: str | None,
+    source: bool,
+    as_json: bool,
+) -> None:
+    """List the mutants of problems, before any compilation."""
+    from kernelassay.mutation import diff
+    from kernelassay.mutation import mutants as generate
+
+    chosen = selected_rules(patterns)
+    rows: list[dict[str, Any]] = []
+    shown: list[str] = []
+    for problem, calls in _substrates(Selection(names, kernelbench, level, files)):
+        for call, style in calls:
+            text = call.sources[style]
+            if source:
+                shown += [f"// {problem} {call.id} {s}\n{t}" for s, t in call.sources.items()]
+                continue
+            found = generate(text, problem=problem, call=call.id, style=style, rules=chosen)
+            for mutant in found.mutants:
+                rows.append(
+                    {
+                        "id": mutant.id,
+                        "problem": problem,
+                        "call": call.id,
+                        "style": style,
+                        "rule": mutant.rule,
+                        "family": mutant.family,
+                        "line": mutant.line,
+                    }
+                )
+                if mutant.id == show:
+                    shown.append(diff(text, mutant))
+    if show is not None and not shown:
+        raise unknown_name("mutant", show, (row["id"] for row in rows))
+    _print_mutants(rows, shown, as_json)
+
+
+def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        emit_json("mutants", {"diffs": list(shown)} if shown else list(rows))
+        return
+    console = Console(highlight=False)
+    if shown:
+        for text in shown:
+            if console.is_terminal:
+                console.print(Syntax(text, "diff" if text.startswith("---") else "cuda"))
+            else:
+                click.echo(text)
+        return
+    table = Table("id", "problem", "call", "line", "family", "rule", title=f"{len(rows)} mutants")
+    for row in rows:
+        cells = (row[key] for key in ("id", "problem", "call", "line", "family", "rule"))
+        table.add_row(*(str(cell) for cell in cells))
+    console.print(table)
+
+
+def _substrates(selection: Selection) -> list[tuple[str, list[tuple[Any, str]]]]:
+    """Trace and lower the selected problems in a worker."""
+    from kernelassay.execute.cpu.build import build_runtime
+    from kernelassay.execute.cpu.toolchain import find_compiler
+    from kernelassay.execute.worker import Worker
+    from kernelassay.plan import mutated_style
+    from kernelassay.session import user_cache
+
+    worker = Worker(build_runtime(find_compiler(), user_cache()))
+    try:
+        result = []
+        for problem in selection.problems():
+            calls = worker.open(problem)
+            result.append((problem.id, [(call, mutated_style(call)) for call in calls]))
+        return result
+    finally:
+        worker.close()
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Check what this machine offers: compilers, NVRTC, torch, fork server, disk."""
+    from kernelassay.doctor import examine
+
+    checks = examine()
+    if as_json:
+        emit_json("doctor", [check.to_json() for check in checks])
+    else:
+        table = Table("check", "state", "detail")
+        for check in checks:
+            table.add_row(check.name, check.state, check.detail)
+        Console(highlight=False).print(table)
+    if any(check.state == "missing" for check in checks):
+        raise click.exceptions.Exit(1)
+
+
+COMMANDS = (problems, rules, mutants, doctor)

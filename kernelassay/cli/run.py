@@ -1,0 +1,193 @@
+"""``kernelassay run``: fill a kill matrix."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console
+
+from kernelassay.cli.selection import (
+    Selection,
+    emit_json,
+    json_option,
+    problem_options,
+    selected_rules,
+)
+from kernelassay.problem import Problem
+
+
+class ProgressLines:
+    """Progress as lines on standard error: one per planned and per finished problem."""
+
+    def __init__(self, problems: int) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._total = problems
+        self._finished = 0
+        self._cells: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._start = time.monotonic()
+        self._status = self._console.status("starting")
+        self._steps: dict[str, str] = {}
+
+    def __enter__(self) -> ProgressLines:
+        self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._status.stop()
+
+    def problem_step(self, problem: str, step: str) -> None:
+        """Show what a lane is doing."""
+        with self._lock:
+            self._steps[problem] = step
+            self._refresh()
+
+    def problem_planned(self, problem: str, plan: dict[str, Any]) -> None:
+        """One line with the problem's account."""
+        with self._lock:
+            if plan["refused"]:
+                return
+            status = [m["status"] for m in plan["mutants"]]
+            valid = sum(record["valid"] for record in plan["inputs"])
+            self._steps[problem] = (
+                f"{status.count('distinct')} distinct of {len(status)} mutants,"
+                f" {valid} of {len(plan['inputs'])} inputs valid"
+            )
+            self._refresh()
+
+    def cells_done(self, problem: str, count: int) -> None:
+        """Count cells."""
+        with self._lock:
+            self._cells[problem] = self._cells.get(problem, 0) + count
+            self._refresh()
+
+    def problem_done(self, problem: str, plan: dict[str, Any]) -> None:
+        """One line per finished problem."""
+        with self._lock:
+            self._finished += 1
+            step = self._steps.pop(problem, "")
+            cells = self._cells.pop(problem, 0)
+            seconds = time.monotonic() - self._start
+            head = f"[{self._finished}/{self._total}] {problem}"
+            note = "" if plan["problem"]["official_shape"] else " (not the official shape)"
+            if plan["refused"]:
+                reason = plan["refused"].splitlines()[0]
+                self._console.print(f"{head}: not admitted: {reason}{note}", markup=False)
+            else:
+                self._console.print(
+                    f"{head}: {step}, {cells} cells measured{note} ({seconds:.0f} s)",
+                    markup=False,
+                )
+
+    def _refresh(self) -> None:
+        parts = [
+            f"{problem}: {self._cells.get(problem) or step}"
+            for problem, step in sorted(self._steps.items())
+        ]
+        self._status.update("; ".join(parts))
+
+
+@click.command()
+@problem_options
+@click.option("--session", type=click.Path(path_type=Path), help="Session directory to fill.")
+@click.option("--quick", is_flag=True, help="A quick selection of problems and inputs.")
+@click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
+@click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True)
+@click.option(
+    "--identity",
+    type=click.Choice(["auto", "nvrtc", "host"]),
+    default="auto",
+    show_default=True,
+    help="How equivalent mutants are told: sm_90 machine code, or the host compiler's.",
+)
+@json_option
+def run(
+    names: tuple[str, ...],
+    kernelbench: Path | None,
+    level: int | None,
+    files: tuple[Path, ...],
+    session: Path | None,
+    quick: bool,
+    shrink: bool,
+    rules: tuple[str, ...],
+    jobs: int,
+    identity: str,
+    as_json: bool,
+) -> None:
+    """Mutate, compile and run problems on the CPU; fill the kill matrix.
+
+    PROBLEM names may be globs; without any, the whole own suite runs. An interrupted run is
+    taken up by the same command.
+    """
+    from kernelassay import campaign as campaigns
+    from kernelassay.plan import PlanOptions
+    from kernelassay.session import Session
+
+    selection = Selection(names, kernelbench, level, files, quick)
+    chosen = selected_rules(rules)
+    problems = selection.problems()
+    if shrink:
+        problems = shrunk(problems)
+    backend = campaigns.identity_backend(identity)
+    if backend == "host":
+        click.echo(
+            "note: NVRTC is not installed, so equivalent mutants are told by the host compiler",
+            err=True,
+        )
+    campaign = campaigns.Campaign(problems, PlanOptions(chosen, quick, backend), jobs)
+    root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
+    manifest = campaign.manifest()
+    if kernelbench is not None:
+        from kernelassay.kernelbench import checkout_commit
+
+        manifest["kernelbench_commit"] = checkout_commit(kernelbench)
+    store = Session.create(root, manifest)
+    try:
+        with ProgressLines(len(problems)) as progress:
+            campaigns.run(campaign, store, progress)
+        summary = _summary(store)
+    finally:
+        store.close()
+    if as_json:
+        emit_json("run", summary)
+    else:
+        click.echo(f"session: {root}")
+        click.echo(f"digest:  {summary['digest']}")
+
+
+def shrunk(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """The problems scaled down; one that cannot be is kept as it is, with a note."""
+    from kernelassay.shrink import shrink_problem_safely
+
+    result = []
+    for problem in problems:
+        report = shrink_problem_safely(problem)
+        if report.reason:
+            click.echo(f"note: {problem.id} is not shrunk: {report.reason}", err=True)
+        result.append(report.problem)
+    return tuple(result)
+
+
+def _summary(store: Any) -> dict[str, Any]:
+    plans = store.plans()
+    return {
+        "session": str(store.root),
+        "digest": store.digest(),
+        "admitted": sum(not plan["refused"] for plan in plans),
+        "refused": {p["problem"]["id"]: p["refused"] for p in plans if p["refused"]},
+    }
+
+
+COMMANDS = (run,)

@@ -1,0 +1,118 @@
+"""Options shared by commands: which problems, which rules, and how to print."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kernelassay import __version__
+from kernelassay.errors import NothingToTestError, UsageError, unknown_name
+from kernelassay.problem import Problem
+
+SCHEMA = 1
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document (stable, versioned)."
+)
+
+
+def emit_json(kind: str, data: Any) -> None:
+    """Print the JSON envelope: the schema of the data, its version, the tool, the data."""
+    document = {
+        "schema": f"kernelassay/{kind}",
+        "schema_version": SCHEMA,
+        "version": __version__,
+        "data": data,
+    }
+    click.echo(json.dumps(document, indent=2, sort_keys=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the user selected."""
+
+    names: tuple[str, ...]
+    kernelbench: Path | None
+    level: int | None
+    files: tuple[Path, ...]
+    quick: bool = False
+
+    def problems(self) -> tuple[Problem, ...]:
+        """The selected problems, without executing their files.
+
+        Raises :class:`UsageError` for an unknown name, :class:`NothingToTestError` if nothing
+        matches.
+        """
+        pool = self._pool()
+        if not self.names:
+            return pool
+        chosen: list[Problem] = []
+        for name in self.names:
+            matching = [p for p in pool if _matches(p.id, name)]
+            if not matching:
+                if any(character in name for character in "*?["):
+                    raise NothingToTestError(
+                        f"no problem matches {name!r}", hint="list them: kernelassay problems"
+                    )
+                raise unknown_name("problem", name, (p.id for p in pool))
+            chosen += [p for p in matching if p not in chosen]
+        return tuple(chosen)
+
+    def _pool(self) -> tuple[Problem, ...]:
+        from kernelassay.kernelbench import kernelbench_problems
+        from kernelassay.problem import read_problem
+        from kernelassay.suite import QUICK, suite_problems
+
+        pool: list[Problem] = []
+        if self.kernelbench is not None:
+            pool += kernelbench_problems(self.kernelbench, self.level or 1)
+        elif self.level is not None:
+            raise UsageError("--level needs --kernelbench DIR")
+        pool += [read_problem(path) for path in self.files]
+        if not pool:
+            pool += suite_problems()
+            if self.quick and not self.names:
+                pool = [p for p in pool if p.id in QUICK]
+        return tuple(pool)
+
+
+def _matches(identifier: str, pattern: str) -> bool:
+    short = identifier.split("/", 1)[-1]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (identifier, short))
+
+
+def problem_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that make a :class:`Selection`."""
+    for option in reversed(
+        (
+            click.argument("names", nargs=-1, metavar="[PROBLEM]..."),
+            click.option(
+                "--kernelbench",
+                type=click.Path(exists=True, file_okay=False, path_type=Path),
+                help="Read problems from a KernelBench checkout.",
+            ),
+            click.option("--level", type=click.IntRange(1, 4), help="KernelBench level."),
+            click.option(
+                "--problem",
+                "files",
+                multiple=True,
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A problem file of your own (Model, get_inputs, get_init_inputs).",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def selected_rules(patterns: Sequence[str]) -> tuple[Any, ...]:
+    """Mutation rules by id, glob or family; all of them for an empty selection."""
+    from kernelassay.mutation import RULES, select
+
+    return select(patterns) if patterns else RULES

@@ -1,0 +1,170 @@
+"""The kill matrix of a session, read back as arrays: candidates by inputs, per problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kernelassay.cell import OK
+from kernelassay.errors import NothingToTestError, SessionError
+from kernelassay.oracle import AcceptanceRule
+from kernelassay.plan import HEADROOM
+from kernelassay.session import Session, inputs_of
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ProblemMatrix:
+    """One problem's cells. Arrays have shape [candidates, inputs]."""
+
+    plan: Mapping[str, Any]
+    candidates: tuple[str, ...]
+    inputs: tuple[str, ...]
+    columns: Mapping[str, NDArray[Any]]
+
+    @property
+    def problem(self) -> str:
+        """The problem's id."""
+        return str(self.plan["problem"]["id"])
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Row of each candidate."""
+        return {name: row for row, name in enumerate(self.candidates)}
+
+    @cached_property
+    def ran(self) -> Bools:
+        """Cells whose kernel ended and left an output."""
+        return np.asarray(self.columns["outcome"] == OK)
+
+    def rows(self, names: Sequence[str]) -> NDArray[np.intp]:
+        """Row numbers of some candidates."""
+        return np.array([self.index[name] for name in names], dtype=np.intp)
+
+    def positions(self, names: Sequence[str]) -> NDArray[np.intp]:
+        """Column numbers of some inputs; :class:`SessionError` if one was not measured."""
+        missing = [name for name in names if name not in self.inputs]
+        if missing:
+            raise SessionError(
+                f"inputs not measured: {', '.join(missing)}",
+                where=self.problem,
+                hint="the protocol asks for inputs that this session does not hold",
+            )
+        return np.array([self.inputs.index(name) for name in names], dtype=np.intp)
+
+    def accepted(self, rule: AcceptanceRule, view: str) -> Bools:
+        """Which cells an acceptance rule passes; a crash or a timeout never passes."""
+        form = "critical_tolerance" if rule.form == "sum" else "critical_max_rule"
+        with np.errstate(invalid="ignore"):
+            passes = self.ran & (self.columns[f"{view}_{form}"] <= rule.tolerance)
+        return np.asarray(passes & self._nonfinite_ok(rule, view))
+
+    def _nonfinite_ok(self, rule: AcceptanceRule, view: str) -> Bools:
+        def column(name: str) -> NDArray[Any]:
+            return self.columns[f"{view}_{name}"]
+
+        if rule.nonfinite == "ignored":
+            return np.ones_like(self.ran)
+        if rule.nonfinite == "strict":
+            return np.asarray((column("out_nan") == 0) & (column("out_inf") == 0))
+        infinities = column("inf_matches") == 1
+        if rule.nonfinite == "matched":
+            return np.asarray((column("nan_matches") == 1) & infinities)
+        return np.asarray((column("out_nan") == 0) & (column("ref_nan") == 0) & infinities)
+
+    def valid_at(self, tolerance: float) -> Bools:
+        """Inputs on which references agree and correct variants pass with headroom. [inputs]."""
+        limit = tolerance * HEADROOM
+        facts = {record["id"]: record for record in self.plan["inputs"]}
+        return np.array(
+            [
+                max(facts[name]["benign_worst"], facts[name]["reference_error"]) <= limit
+                for name in self.inputs
+            ]
+        )
+
+    def witnessing(self, tolerance: float) -> Bools:
+        """Cells that prove a fault by output at a tolerance: valid input, exact reference."""
+        fails = self.ran & ~self.accepted(AcceptanceRule(tolerance, nonfinite="matched"), "exact")
+        return np.asarray(fails & self.valid_at(tolerance)[None, :])
+
+    def stopping(self, tolerance: float) -> Bools:
+        """Cells that prove a fault by a crash, a hang or a failed launch on a valid input."""
+        stopped = np.isin(self.columns["outcome"], ("crash", "timeout", "launch-failure"))
+        return np.asarray(stopped & self.valid_at(tolerance)[None, :])
+
+
+def load(session: Session) -> tuple[ProblemMatrix, ...]:
+    """The matrices of all admitted problems of a finished session.
+
+    Raises :class:`SessionError` if units are missing, :class:`NothingToTestError` if no problem
+    was admitted.
+    """
+    expected = set(session.manifest["problems"])
+    plans = session.plans()
+    missing = sorted(expected - {p["problem"]["id"] for p in plans})
+    if missing:
+        raise SessionError(
+            f"{len(missing)} of {len(expected)} problems are not planned yet ({missing[0]} ...)",
+            where=str(session.root),
+            hint="start the run again with the same command to complete it",
+        )
+    matrices = tuple(_problem(session, p) for p in plans if not p["refused"])
+    if not matrices:
+        raise NothingToTestError(
+            "no problem was admitted",
+            where=str(session.root),
+            hint="`kernelassay problems --session DIR` lists the reasons",
+        )
+    return matrices
+
+
+def _problem(session: Session, plan: Mapping[str, Any]) -> ProblemMatrix:
+    inputs = tuple(record["id"] for record in inputs_of(plan))
+    tables = [session.read_cells(plan["problem"]["id"], name) for name in inputs]
+    names = [table.column("candidate").to_pylist() for table in tables]
+    candidates = tuple(sorted(set(names[0]).intersection(*names[1:])))
+    mutants = {m["id"] for m in plan["mutants"] if measured(m)}
+    absent = mutants.difference(candidates)
+    if absent:
+        raise SessionError(
+            f"cells are missing for {len(absent)} mutants",
+            where=plan["problem"]["id"],
+            hint="remove this problem's folder under cells/ and start the run again",
+        )
+    orders = []
+    for column in names:
+        position = {name: row for row, name in enumerate(column)}
+        orders.append(pa.array([position[name] for name in candidates]))
+    aligned = [table.take(order) for table, order in zip(tables, orders, strict=True)]
+    columns = {
+        field.name: np.stack([_array(table.column(field.name)) for table in aligned], axis=1)
+        for field in tables[0].schema
+        if field.name not in ("candidate", "input")
+    }
+    return ProblemMatrix(plan, candidates, inputs, columns)
+
+
+def _array(column: pa.ChunkedArray) -> NDArray[Any]:
+    if pa.types.is_list(column.type) or pa.types.is_string(column.type):
+        values = column.to_pylist()
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
+    if pa.types.is_boolean(column.type):
+        return np.array([-1 if v is None else int(v) for v in column.to_pylist()], dtype=np.int8)
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.fill_null(-1).to_numpy())
+    return np.asarray(column.to_numpy())
+
+
+def measured(mutant: Mapping[str, Any]) -> bool:
+    """Whether a planned mutant is one that cells are measured for."""
+    return mutant["status"] == "distinct" and not mutant["unsupported"]

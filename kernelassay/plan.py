@@ -1,0 +1,352 @@
+"""Planning one problem: which mutants, which inputs, and whether its substrate may be used.
+
+The result is a plain record (see :func:`make_plan`) that is stored as JSON and from which the
+measurement can be repeated without planning again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelassay.cell import OK, Cell
+from kernelassay.compile import classify
+from kernelassay.errors import KernelassayError
+from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
+from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
+from kernelassay.execute.cpu.toolchain import Compiler
+from kernelassay.execute.worker import CallInfo, UnitResult, Worker
+from kernelassay.inputs import InputSpec, battery
+from kernelassay.kernel import OPTIMISED, PLAIN
+from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants
+from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
+from kernelassay.oracle import AcceptanceRule
+from kernelassay.problem import Problem
+
+ADMISSION_BOUND = 1e-4
+"""Largest critical tolerance against float64 at which a correct kernel is admitted, fixed
+beforehand: the tolerance of the current KernelBench check."""
+
+ADMISSION_FACTOR = 32.0
+"""On inputs where the float32 reference itself strays further, a kernel may stray this many times
+as far as the reference does: summation orders differ, by about the square root of the length."""
+
+VALIDITY_TOLERANCE = 1e-2
+HEADROOM = 0.5
+"""An input is valid if references agree, and every benign variant passes, within this share of
+the tolerance."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What a plan depends on besides the problem."""
+
+    rules: tuple[Rule, ...]
+    quick: bool
+    backend: str
+    max_inputs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What a lane needs to turn sources into images: compiler, runtime and cache."""
+
+    compiler: Compiler
+    runtime: Path
+    cache: Path
+
+    def build(self, sources: Mapping[str, str]) -> dict[str, Image | BuildFailure]:
+        """Images (or failures) by key."""
+        return build_images(sources, self.cache, self.compiler)
+
+
+Progress = Callable[[str], None]
+
+
+def mutated_style(call: CallInfo) -> str:
+    """The style faults are injected into; the other one is a benign variant."""
+    return OPTIMISED if OPTIMISED in call.sources else PLAIN
+
+
+def make_plan(
+    problem: Problem, worker: Worker, shop: Workshop, options: PlanOptions, progress: Progress
+) -> dict[str, Any]:
+    """Trace, lower, mutate, classify, gate and admit one problem.
+
+    A problem that cannot be used yields a plan with ``refused`` set and no mutants; it is never
+    dropped.
+    """
+    base: dict[str, Any] = {
+        "problem": problem_record(problem),
+        "refused": "",
+        "calls": [],
+        "inputs": [],
+        "mutants": [],
+        "benign": [],
+        "controls": [],
+    }
+    try:
+        progress("tracing")
+        calls = worker.open(problem)
+        base["calls"] = [_call_record(call) for call in calls]
+        progress("compiling originals")
+        originals = _originals(calls, shop)
+        benign, unbuilt = _benign(problem, calls, shop)
+        base["benign"] = [*(_benign_record(c) for c in benign), *unbuilt]
+        progress("checking inputs")
+        _gate(base, problem, worker, originals, benign, options)
+        if base["refused"]:
+            return base
+        progress("mutating")
+        base["mutants"] = _mutants(problem, calls, shop, options, progress)
+    except KernelassayError as error:
+        base["refused"] = str(error)
+    return base
+
+
+def problem_record(problem: Problem) -> dict[str, Any]:
+    """The stored facts of a problem."""
+    return {
+        "id": problem.id,
+        "level": problem.level,
+        "origin": problem.origin,
+        "path": problem.path,
+        "digest": problem.digest,
+        "official_shape": problem.official_shape,
+        "shrunk": [list(pair) for pair in problem.shrunk],
+    }
+
+
+def candidates_of(
+    plan: Mapping[str, Any], shop: Workshop
+) -> tuple[dict[str, Candidate], list[Candidate]]:
+    """The originals by call, and the benign variants and distinct mutants, with their images."""
+    sources = {call["id"]: call["sources"][call["style"]] for call in plan["calls"]}
+    texts = {f"{ORIGINAL}/{call}": text for call, text in sources.items()}
+    texts |= {b["id"]: b["source"] for b in plan["benign"] if not b["unsupported"]}
+    distinct = [m for m in plan["mutants"] if m["status"] == "distinct" and not m["unsupported"]]
+    texts |= {m["id"]: mutant_text(m, sources[m["call"]]) for m in distinct}
+    images = shop.build(texts)
+    failed = [key for key, image in images.items() if isinstance(image, BuildFailure)]
+    if failed:
+        raise RuntimeError(f"images that built during planning no longer build: {failed[:3]}")
+    built = {key: image for key, image in images.items() if isinstance(image, Image)}
+    originals = {
+        call: Candidate(f"{ORIGINAL}/{call}", ORIGINAL, call, text, built[f"{ORIGINAL}/{call}"])
+        for call, text in sources.items()
+    }
+    rest = [
+        Candidate(record["id"], role, record["call"], texts[record["id"]], built[record["id"]])
+        for role, records in ((BENIGN, plan["benign"]), (MUTANT, distinct))
+        for record in records
+        if record["id"] in built
+    ]
+    return originals, rest
+
+
+def mutant_text(record: Mapping[str, Any], original: str) -> str:
+    """A mutant's source, from its stored edits."""
+    edits = tuple(Edit(start, end, text) for start, end, text in record["edits"])
+    return apply(original, Mutation(edits))
+
+
+def spec_of(record: Mapping[str, Any]) -> InputSpec:
+    """The input spec of a stored input record."""
+    return InputSpec.from_json(record["spec"])
+
+
+def _call_record(call: CallInfo) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "template": call.template,
+        "style": mutated_style(call),
+        "nodes": list(call.nodes),
+        "sources": dict(call.sources),
+    }
+
+
+def _originals(calls: Sequence[CallInfo], shop: Workshop) -> dict[str, Candidate]:
+    texts = {f"{ORIGINAL}/{c.id}": c.sources[mutated_style(c)] for c in calls}
+    images = shop.build(texts)
+    originals: dict[str, Candidate] = {}
+    for call in calls:
+        key = f"{ORIGINAL}/{call.id}"
+        image = images[key]
+        if isinstance(image, BuildFailure):
+            what = image.unsupported or image.log[:500]
+            raise KernelassayError(f"the correct kernel does not build: {what}", where=call.id)
+        originals[call.id] = Candidate(key, ORIGINAL, call.id, texts[key], image)
+    return originals
+
+
+def _benign(
+    problem: Problem, calls: Sequence[CallInfo], shop: Workshop
+) -> tuple[list[Candidate], list[dict[str, Any]]]:
+    """Correct variants: the other style, and the benign rewrites of the mutated style."""
+    texts: dict[str, tuple[str, str]] = {}
+    for call in calls:
+        style = mutated_style(call)
+        source = call.sources[style]
+        for other, text in sorted(call.sources.items()):
+            if other != style:
+                texts[f"benign/{call.id}/{other}"] = (call.id, text)
+        found = mutants(source, problem=problem.id, call=call.id, style=style, rules=BENIGN_RULES)
+        for mutant in found.mutants:
+            if mutant.twin_of is None:
+                texts[f"benign/{call.id}/{mutant.rule}-{mutant.id}"] = (call.id, mutant.source)
+    images = shop.build({key: text for key, (_, text) in texts.items()})
+    built: list[Candidate] = []
+    unbuilt: list[dict[str, Any]] = []
+    for key, (call_id, text) in texts.items():
+        image = images[key]
+        if isinstance(image, BuildFailure):
+            reason = image.unsupported or image.log[:500]
+            unbuilt.append({"id": key, "call": call_id, "source": text, "unsupported": reason})
+        else:
+            built.append(Candidate(key, BENIGN, call_id, text, image))
+    return built, unbuilt
+
+
+def _benign_record(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "id": candidate.id,
+        "call": candidate.call,
+        "source": candidate.source,
+        "unsupported": "",
+    }
+
+
+def _gate(
+    base: dict[str, Any],
+    problem: Problem,
+    worker: Worker,
+    originals: Mapping[str, Candidate],
+    benign: Sequence[Candidate],
+    options: PlanOptions,
+) -> None:
+    """Measure references, originals and benign variants on every input; admit or refuse."""
+    specs = battery(problem, quick=options.quick)
+    if options.max_inputs is not None:
+        specs = specs[: options.max_inputs]
+    for spec in specs:
+        unit = worker.measure(spec, originals, benign)
+        record = _input_record(spec, unit)
+        base["inputs"].append(record)
+        if not unit.rejected:
+            refusal = _refusal(unit, record)
+            if refusal:
+                base["refused"] = f"not admitted on input {spec.id}: {refusal}"
+                return
+    if not any(record["valid"] for record in base["inputs"]):
+        reasons = sorted({record["reason"] for record in base["inputs"]})
+        base["refused"] = f"no valid input: {'; '.join(reasons)[:1000]}"
+
+
+def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
+    facts = unit.facts
+    record: dict[str, Any] = {
+        "id": spec.id,
+        "group": spec.group,
+        "spec": spec.to_json(),
+        "digest": facts.digest if facts else "",
+        "shapes": [list(s) for s in facts.shapes] if facts else [],
+        "reference_error": facts.reference_error if facts and facts.finite else None,
+        "benign_worst": None,
+        "valid": False,
+        "reason": unit.rejected,
+    }
+    if unit.rejected or facts is None:
+        return record
+    correct = [c for c in unit.fixed if c.candidate.startswith(ORIGINAL)] + unit.cells
+    worst = max(_exact_error(c) for c in correct)
+    record["benign_worst"] = worst
+    limit = VALIDITY_TOLERANCE * HEADROOM
+    if facts.reference_error > limit:
+        record["reason"] = (
+            f"the float32 reference strays {facts.reference_error:.2e} from float64"
+            f" (limit {limit:g})"
+        )
+    elif worst > limit:
+        record["reason"] = f"a correct kernel strays {worst:.2e} from float64 (limit {limit:g})"
+    else:
+        record["valid"] = True
+    return record
+
+
+def _exact_error(cell: Cell) -> float:
+    if cell.outcome != OK or cell.exact is None:
+        return float("inf")
+    exact = cell.exact
+    matched = AcceptanceRule(float("inf"), nonfinite="matched").accepts(exact)
+    return exact.critical_tolerance if matched else float("inf")
+
+
+def _refusal(unit: UnitResult, record: Mapping[str, Any]) -> str:
+    """Why a correct kernel is not admitted on this input, or an empty string."""
+    reference_error = record["reference_error"]
+    if reference_error is None:
+        return ""
+    for cell in [c for c in unit.fixed if c.candidate.startswith(ORIGINAL)] + unit.cells:
+        if cell.outcome != OK:
+            return f"{cell.candidate} ended with {cell.outcome}: {cell.detail}"
+        if cell.findings:
+            finding = cell.findings[0]
+            return f"{cell.candidate} has a finding: {finding.kind} ({finding.detail})"
+        error = _exact_error(cell)
+        if reference_error <= VALIDITY_TOLERANCE * HEADROOM and error > max(
+            ADMISSION_BOUND, ADMISSION_FACTOR * reference_error
+        ):
+            return f"{cell.candidate} strays {error:.2e} from float64"
+    return ""
+
+
+def _mutants(
+    problem: Problem,
+    calls: Sequence[CallInfo],
+    shop: Workshop,
+    options: PlanOptions,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    texts: dict[str, str] = {}
+    for position, call in enumerate(calls, 1):
+        style = mutated_style(call)
+        source = call.sources[style]
+        found = mutants(
+            source, problem=problem.id, call=call.id, style=style, rules=options.rules
+        ).mutants
+        progress(f"identifying {len(found)} mutants of call {position} of {len(calls)}")
+        identities = classify.classify(
+            source,
+            [(m.id, m.source) for m in found],
+            cache=shop.cache,
+            backend=options.backend,
+        )
+        for mutant in found:
+            identity = identities[mutant.id]
+            record = {
+                "id": mutant.id,
+                "call": call.id,
+                "style": style,
+                "rule": mutant.rule,
+                "family": mutant.family,
+                "line": mutant.line,
+                "edits": [list(asdict(edit).values()) for edit in mutant.edits],
+                "status": identity.status,
+                "reason": identity.reason,
+                "twin": identity.twin,
+                "image": identity.digest,
+                "unsupported": "",
+            }
+            records.append(record)
+            if identity.status == "distinct":
+                texts[mutant.id] = mutant.source
+    progress(f"compiling {len(texts)} mutants")
+    images = shop.build(texts)
+    for record in records:
+        image = images.get(record["id"])
+        if isinstance(image, BuildFailure):
+            record["unsupported"] = image.unsupported or image.log[:500]
+    return records

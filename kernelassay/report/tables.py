@@ -1,0 +1,194 @@
+"""Terminal tables. Every share shows its count and its total."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelassay.analysis.audit import AuditResult
+from kernelassay.analysis.score import Buckets, ProtocolScore, Share
+from kernelassay.analysis.vacuity import BlindBand
+
+TAIL = 8
+
+
+def percent(share: Share) -> str:
+    """``83.1% (1248/1502)``."""
+    if share.rate is None:
+        return "- (0/0)"
+    return f"{100 * share.rate:.1f}% ({share.count}/{share.total})"
+
+
+def missed(share: Share) -> Share:
+    """The complement of a detected share."""
+    return Share(share.total - share.count, share.total)
+
+
+def print_audit(console: Console, result: AuditResult) -> None:
+    """All tables of an audit."""
+    shapes = "official shapes" if result.official_shapes else "NOT the official shapes (shrunk)"
+    console.print(
+        f"{result.problems} problems admitted, {len(result.refused)} not; {shapes};"
+        f" {result.inputs} valid inputs, {result.cells} cells;"
+        f" identity by {result.manifest['identity']}"
+    )
+    _accounts(console, result)
+    _protocols(console, result)
+    _families(console, result)
+    for score in result.scores:
+        _problems(console, score)
+    _notes(console, result)
+
+
+def _accounts(console: Console, result: AuditResult) -> None:
+    title = f"Mutants; witnesses count at {result.tolerance:g}"
+    table = Table(title=title, title_justify="left")
+    for column in (
+        "family",
+        "generated",
+        "stillborn",
+        "equivalent",
+        "duplicate",
+        "distinct",
+        "witnessed",
+        "by crash or hang",
+        "flagged only",
+        "unobserved",
+        "never infected",
+        "unmeasured",
+    ):
+        table.add_column(column, justify="left" if column == "family" else "right")
+    for family, account in result.account_by_family.items():
+        table.add_row(family, *_account_cells(account))
+    table.add_section()
+    table.add_row("all", *_account_cells(result.account))
+    console.print(table)
+    for entry in result.denominators:
+        account = entry.account
+        console.print(
+            f"witnessed at {entry.tolerance:g}:"
+            f" {account.witnessed + account.witnessed_by_stop} of {account.distinct} distinct"
+            f" ({entry.valid_inputs} inputs valid there)"
+        )
+
+
+def _account_cells(account: Buckets) -> tuple[str, ...]:
+    a = account
+    values = (
+        a.generated,
+        a.stillborn,
+        a.equivalent,
+        a.duplicate,
+        a.distinct,
+        a.witnessed,
+        a.witnessed_by_stop,
+        a.flagged_only,
+        a.unobserved,
+        a.never_infected,
+        a.unmeasured,
+    )
+    return tuple(str(value) for value in values)
+
+
+def _protocols(console: Console, result: AuditResult) -> None:
+    table = Table(title="Protocols: detection and false rejection", title_justify="left")
+    for column in (
+        "protocol",
+        "detected",
+        "missed",
+        "90% band of missed (all problems)",
+        "90% band at 10 problems",
+        "correct kernels rejected",
+        "why survivors survive",
+    ):
+        table.add_column(column)
+    for score in result.scores:
+        reasons = result.survivors[score.protocol]
+        table.add_row(
+            score.protocol,
+            percent(score.detection),
+            percent(missed(score.detection)),
+            _band(score.band_full),
+            _band(score.band_ten),
+            percent(score.false_rejection),
+            ", ".join(f"{count} {reason}" for reason, count in reasons.items()),
+        )
+    console.print(table)
+
+
+def _band(band: tuple[float, float] | None) -> str:
+    return "-" if band is None else f"[{100 * band[0]:.1f}, {100 * band[1]:.1f}]%"
+
+
+def _families(console: Console, result: AuditResult) -> None:
+    table = Table(title="Detected share of witnessed mutants by family", title_justify="left")
+    table.add_column("family")
+    for score in result.scores:
+        table.add_column(score.protocol, justify="right")
+    families = list(result.scores[0].by_family) if result.scores else []
+    for family in families:
+        table.add_row(family, *(percent(score.by_family[family]) for score in result.scores))
+    console.print(table)
+
+
+def _problems(console: Console, score: ProtocolScore) -> None:
+    shares = {name: missed(share) for name, share in score.by_problem.items() if share.total}
+    rates = sorted(share.rate or 0.0 for share in shares.values())
+    if not rates:
+        return
+    median = rates[len(rates) // 2]
+    table = Table(
+        title=f"{score.protocol}: missed by problem; median {100 * median:.1f}%, tail",
+        title_justify="left",
+    )
+    table.add_column("problem")
+    table.add_column("missed", justify="right")
+    worst = sorted(shares.items(), key=lambda item: (-(item[1].rate or 0.0), item[0]))
+    for name, share in worst[:TAIL]:
+        table.add_row(name, percent(share))
+    console.print(table)
+
+
+def _notes(console: Console, result: AuditResult) -> None:
+    for protocol, found in result.vacuous.items():
+        for problem, what in found.items():
+            console.print(f"note: {problem}: {', '.join(what)} pass {protocol}")
+    for problem, reason in result.refused.items():
+        console.print(f"not admitted: {problem}: {reason}", markup=False)
+    rejected = sum(len(reasons) for reasons in result.invalid_inputs.values())
+    if rejected:
+        console.print(f"inputs rejected by the validity gate: {rejected} (listed in audit.json)")
+    if result.findings:
+        console.print(f"sanitizer findings, mutants by kind: {_counts(result.findings)}")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
+
+
+def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) -> None:
+    """The blind bands."""
+    table = Table(title=f"Blind band of allclose at {tolerance:g}", title_justify="left")
+    for column in (
+        "problem",
+        "sizes",
+        "mean output",
+        "largest output",
+        "largest undetectable relative error",
+        "zeros pass",
+    ):
+        table.add_column(column)
+    for band in bands:
+        sizes = ", ".join(f"{name}={value}" for name, value in band.overrides) or "as written"
+        error = "unbounded" if band.undetectable is None else f"{band.undetectable:.3g}"
+        table.add_row(
+            band.problem,
+            sizes,
+            f"{band.mean_output:.3g}",
+            f"{band.largest_output:.3g}",
+            error,
+            "yes" if band.zeros_pass else "no",
+        )
+    console.print(table)
