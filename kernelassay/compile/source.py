@@ -56,7 +56,8 @@ class SourceParts:
     """One source, tokenised once. Indices are into ``tokens``, ``end`` is exclusive.
 
     ``launch_start:launch_end`` is the host function with its specifiers,
-    ``parameters`` the tokens between its parentheses and ``body`` those between its braces.
+    ``parameters`` the tokens between its parentheses and ``body`` those between its braces;
+    ``closed`` tells whether the last brace is there.
     """
 
     text: str
@@ -65,6 +66,7 @@ class SourceParts:
     launch_end: int
     parameters: tuple[Token, ...]
     body: tuple[Token, ...]
+    closed: bool
 
     @property
     def launch_tokens(self) -> tuple[Token, ...]:
@@ -105,6 +107,7 @@ def split(source: str) -> SourceParts:
             launch_end=min(body_end + 1, len(tokens)),
             parameters=tuple(tokens[index + 2 : close]),
             body=tuple(tokens[close + 2 : body_end]),
+            closed=end is not None,
         )
     raise KernelSyntaxError(
         "the source has no host function 'launch'",
