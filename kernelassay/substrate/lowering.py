@@ -16,7 +16,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,41 @@ Scalars = Callable[[Mapping[str, fx.Node]], Mapping[str, Scalar]]
 
 # Views, layout copies (operands are handed over contiguous anyway), and constant makers.
 FREE = frozenset(
-    "aten." + name
-    for name in (
-        "view.default _unsafe_view.default reshape.default permute.default t.default "
-        "transpose.int expand.default slice.Tensor select.int unsqueeze.default squeeze.default "
-        "squeeze.dim squeeze.dims alias.default detach.default split_with_sizes.default "
-        "split.Tensor as_strided.default unfold.default diagonal.default clone.default "
-        "lift_fresh_copy.default arange.start_step arange.default arange.start full.default "
-        "full_like.default scalar_tensor.default zeros.default ones.default zeros_like.default "
-        "ones_like.default _assert_tensor_metadata.default"
-    ).split()
+    {
+        "aten.view.default",
+        "aten._unsafe_view.default",
+        "aten.reshape.default",
+        "aten.permute.default",
+        "aten.t.default",
+        "aten.transpose.int",
+        "aten.expand.default",
+        "aten.slice.Tensor",
+        "aten.select.int",
+        "aten.unsqueeze.default",
+        "aten.squeeze.default",
+        "aten.squeeze.dim",
+        "aten.squeeze.dims",
+        "aten.alias.default",
+        "aten.detach.default",
+        "aten.split_with_sizes.default",
+        "aten.split.Tensor",
+        "aten.as_strided.default",
+        "aten.unfold.default",
+        "aten.diagonal.default",
+        "aten.clone.default",
+        "aten.lift_fresh_copy.default",
+        "aten.arange.start_step",
+        "aten.arange.default",
+        "aten.arange.start",
+        "aten.full.default",
+        "aten.full_like.default",
+        "aten.scalar_tensor.default",
+        "aten.zeros.default",
+        "aten.ones.default",
+        "aten.zeros_like.default",
+        "aten.ones_like.default",
+        "aten._assert_tensor_metadata.default",
+    }
 )
 
 
@@ -167,7 +192,7 @@ def is_getitem(node: fx.Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
-@lru_cache(maxsize=1)
+@cache
 def load_ops() -> None:
     """Import every op module, which registers its lowerings."""
     from kernelassay.substrate import ops
@@ -187,7 +212,7 @@ def source(name: str, **substitutions: str) -> str:
     return text
 
 
-@lru_cache(maxsize=None)
+@cache
 def _template(name: str) -> str:
     return (Path(__file__).parent / "cu" / f"{name}.cu").read_text(encoding="utf-8")
 
