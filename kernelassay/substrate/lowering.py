@@ -106,6 +106,7 @@ class Context:
         return next(iter(node.users))
 
 
+_CU = Path(__file__).parent / "cu"
 LoweringFunction = Callable[[fx.Node, Context], "Lowered | None"]
 _REGISTRY: dict[str, LoweringFunction] = {}
 
@@ -201,20 +202,41 @@ def load_ops() -> None:
         importlib.import_module(f"{ops.__name__}.{module.name}")
 
 
-def source(name: str, **substitutions: str) -> str:
-    """The text of ``cu/<name>.cu`` with each ``@KEY@`` replaced by ``substitutions["KEY"]``."""
+def source(name: str, **substitutions: str | Callable[..., str]) -> str:
+    """The text of template ``cu/<name>.cu`` with its placeholders replaced.
+
+    ``@KEY@`` becomes the string ``substitutions["KEY"]``, or the file ``cu/<key>.inc`` if there
+    is one; ``@KEY(a, b)@`` becomes ``substitutions["KEY"]("a", "b")``, innermost first.
+    """
     text = _template(name)
+    for key in re.findall(r"@(\w+)@", text):
+        if key not in substitutions:
+            text = text.replace(f"@{key}@", _include(name, key))
     for key, value in substitutions.items():
-        text = text.replace(f"@{key}@", value)
-    left = re.findall(r"@(\w+)@", text)
-    if left:
-        raise ValueError(f"template {name}: no value for {', '.join(sorted(set(left)))}")
-    return text
+        if isinstance(value, str):
+            text = text.replace(f"@{key}@", value)
+
+    def call(match: re.Match[str]) -> str:
+        function = substitutions[match[1]]
+        return match[0] if isinstance(function, str) else function(*match[2].split(", ", 1))
+
+    while True:
+        replaced = re.sub(r"@(\w+)\(([^@]*)\)@", call, text)
+        if replaced == text:
+            return text
+        text = replaced
 
 
 @cache
 def _template(name: str) -> str:
-    return (Path(__file__).parent / "cu" / f"{name}.cu").read_text(encoding="utf-8")
+    return (_CU / f"{name}.cu").read_text(encoding="utf-8")
+
+
+def _include(template: str, key: str) -> str:
+    path = _CU / f"{key.lower()}.inc"
+    if not path.exists():
+        raise ValueError(f"template {template}: no value for @{key}@")
+    return path.read_text(encoding="utf-8")
 
 
 def _attempt(
