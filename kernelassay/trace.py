@@ -1,0 +1,245 @@
+"""A reference module as a flat, functional graph of core ATen calls with static shapes.
+
+The graph is what every later phase works on: the lowering reads its structure, and splicing runs
+it node by node. It holds only what a user output depends on; the bookkeeping of batch norm's
+running statistics, which no output reads, is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from kernelassay.errors import ProblemError, UnsupportedError
+from kernelassay.kernel import TensorMeta
+
+# Decomposed, these are only close to the composite operator, not bit-equal to it.
+KEPT_WHOLE = ("softplus", "mish", "cross_entropy_loss", "kl_div")
+# Kept whole because decomposing unrolls them over time: one layer becomes thousands of nodes.
+RECURRENT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A decomposed graph and how its placeholders are fed.
+
+    ``nodes`` maps a name to its live node, placeholders included, in execution order.
+    ``parameters`` maps a placeholder to the state-dict name it is fed from, ``inputs`` lists the
+    placeholders of the user inputs in order, ``outputs`` the nodes that are user outputs.
+    ``constants`` holds the tensors the export lifted out of the code (0-dim or integer), and the
+    non-persistent buffers by placeholder; a state that has the buffer overrides the latter.
+    """
+
+    graph_module: fx.GraphModule
+    nodes: Mapping[str, fx.Node]
+    parameters: Mapping[str, str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Tensor]
+
+    def signature(self) -> str:
+        """Digest of node names, operators and data flow; equal for one structure at any shapes."""
+        lines = [
+            f"{node.name}={node.op}:{_target_name(node)}"
+            f"({','.join(source.name for source in node.all_input_nodes)})"
+            for node in self.nodes.values()
+        ]
+        lines.append("->" + ",".join(self.outputs))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def feed(self, state: Mapping[str, Tensor], inputs: Sequence[Any]) -> dict[str, Any]:
+        """The values of all placeholders, by name.
+
+        ``state`` maps state-dict names to tensors (see :func:`state_of`); ``inputs`` are the
+        user inputs, of which plain numbers are ignored: their traced values are baked in.
+
+        Raises:
+            ProblemError: a parameter is missing from ``state``, or the input count differs.
+        """
+        leaves = pytree.tree_leaves(tuple(inputs))
+        if len(leaves) != len(self.inputs):
+            raise ProblemError(f"{len(leaves)} inputs given, the traced module takes {self.inputs}")
+        values: dict[str, Any] = dict(zip(self.inputs, leaves, strict=True))
+        values.update(self.constants)
+        for placeholder, name in self.parameters.items():
+            if name in state:
+                values[placeholder] = state[name]
+            elif placeholder not in values:
+                raise ProblemError(f"the state has no tensor {name!r} for {placeholder}")
+        return values
+
+    def run(self, state: Mapping[str, Tensor], inputs: Sequence[Any]) -> dict[str, Tensor]:
+        """Interpret the graph node by node and return every tensor it computes, by node name.
+
+        Placeholders are included. Nodes that make new tensors do so on the device of the fed
+        tensors, whatever device the module was traced on. Arguments as for :meth:`feed`.
+        """
+        values = self.feed(state, inputs)
+        device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
+        with torch.no_grad():
+            for name, node in self.nodes.items():
+                if node.op != "placeholder":
+                    values[name] = evaluate(node, values, device)
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def evaluate(node: fx.Node, values: Mapping[str, Any], device: torch.device | None = None) -> Any:
+    """Run one ``call_function`` node in PyTorch on ``values``, keyed by node name."""
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda source: values[source.name])
+    if device is not None and kwargs.get("device") is not None:
+        kwargs = {**kwargs, "device": device}
+    return node.target(*args, **kwargs)
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers of ``module``, non-persistent ones too, detached, by name."""
+    named = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+    return {name: tensor.detach() for name, tensor in named}
+
+
+def meta(node: fx.Node) -> TensorMeta:
+    """Shape and dtype of the tensor that ``node`` computes, at the traced shapes.
+
+    Raises:
+        UnsupportedError: the node computes a tuple or a number.
+    """
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor):
+        raise UnsupportedError(f"{node.name} ({_target_name(node)}) is not a single tensor")
+    return TensorMeta(tuple(int(n) for n in value.shape), str(value.dtype).removeprefix("torch."))
+
+
+def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
+    """Export ``module`` at the shapes of ``inputs`` and decompose it to core ATen.
+
+    The module is exported as it is, which is train mode unless its constructor changed it; it is
+    never copied, because a copy detaches closures over ``self`` and freezes their weights.
+
+    Raises:
+        ProblemError: ``torch.export`` refuses the module.
+        UnsupportedError: the graph draws random numbers, has data-dependent shapes, writes to an
+            input, returns a constant, or froze a floating-point tensor into its code.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            exported = torch.export.export(module, inputs).run_decompositions(_decompositions())
+        except Exception as error:
+            first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
+            raise ProblemError(
+                f"torch.export refuses the module: {type(error).__name__}: {first_line}",
+                where=type(module).__name__,
+                hint="write the forward without data-dependent control flow or state changes",
+            ) from error
+    outputs = _user_outputs(exported)
+    graph_module = _with_outputs(exported.graph_module, outputs)
+    nodes = {node.name: node for node in graph_module.graph.nodes if node.op != "output"}
+    _refuse_unsupported(nodes.values())
+    parameters, user_inputs, constants = _placeholders(exported, nodes)
+    return Traced(graph_module, nodes, parameters, user_inputs, outputs, constants)
+
+
+@lru_cache(maxsize=1)
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    # Building the table takes two seconds, decomposing with it a sixth of one.
+    table = torch.export.default_decompositions()
+    for name in [f"{op}.default" for op in KEPT_WHOLE] + list(RECURRENT):
+        operator_name, overload = name.split(".")
+        table.pop(getattr(getattr(torch.ops.aten, operator_name), overload), None)
+    return dict(table.items())
+
+
+def _user_outputs(exported: Any) -> tuple[str, ...]:
+    names = []
+    for spec in exported.graph_signature.output_specs:
+        if spec.kind == OutputKind.USER_OUTPUT:
+            if not isinstance(spec.arg, TensorArgument):
+                raise UnsupportedError(f"the module returns {spec.arg}, which is no tensor")
+            names.append(spec.arg.name)
+        elif spec.kind == OutputKind.USER_INPUT_MUTATION:
+            raise UnsupportedError(f"the module writes to its input {spec.target!r}")
+    if not names:
+        raise UnsupportedError("the module returns no tensor")
+    return tuple(names)
+
+
+def _with_outputs(graph_module: fx.GraphModule, outputs: tuple[str, ...]) -> fx.GraphModule:
+    """The graph cut back to what ``outputs`` need; placeholders of user inputs stay."""
+    graph = graph_module.graph
+    by_name = {node.name: node for node in graph.nodes}
+    graph.output_node().args = (tuple(by_name[name] for name in outputs),)
+    for node in reversed(list(graph.nodes)):
+        if node.op not in ("output", "placeholder") and not node.users:
+            graph.erase_node(node)
+    return graph_module
+
+
+def _placeholders(
+    exported: Any, nodes: dict[str, fx.Node]
+) -> tuple[dict[str, str], tuple[str, ...], dict[str, Tensor]]:
+    parameters: dict[str, str] = {}
+    user_inputs: list[str] = []
+    constants: dict[str, Tensor] = {}
+    for spec in exported.graph_signature.input_specs:
+        name = spec.arg.name
+        if spec.kind == InputKind.USER_INPUT:
+            user_inputs.append(name)
+        elif not nodes[name].users:
+            del nodes[name]
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            parameters[name] = spec.target
+            if spec.target in exported.constants:
+                constants[name] = exported.constants[spec.target].detach()
+        elif spec.kind == InputKind.CONSTANT_TENSOR:
+            constants[name] = _lifted(spec.target, exported.constants[spec.target])
+        else:
+            raise UnsupportedError(f"the graph takes {name} of kind {spec.kind.name}")
+    return parameters, tuple(user_inputs), constants
+
+
+def _lifted(name: str, value: Tensor) -> Tensor:
+    if value.is_floating_point() and value.dim() > 0:
+        raise UnsupportedError(
+            f"the export froze a floating-point tensor of shape {tuple(value.shape)} as {name!r}",
+            hint="hold it as a parameter or a buffer of the module, so that it can be redrawn",
+        )
+    return value.detach()
+
+
+def _refuse_unsupported(nodes: Iterable[fx.Node]) -> None:
+    random, dynamic = [], []
+    for node in nodes:
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags and not _is_identity_dropout(node):
+            random.append(_target_name(node))
+        if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
+            dynamic.append(_target_name(node))
+    if random:
+        raise UnsupportedError(f"the module draws random numbers: {', '.join(sorted(set(random)))}")
+    if dynamic:
+        raise UnsupportedError(f"shapes depend on values: {', '.join(sorted(set(dynamic)))}")
+
+
+def _is_identity_dropout(node: fx.Node) -> bool:
+    return "dropout" in _target_name(node) and (node.args[1] == 0.0 or node.args[2] is False)
+
+
+def _target_name(node: fx.Node) -> str:
+    if node.op != "call_function":
+        return str(node.op)
+    if node.target is operator.getitem:
+        return f"getitem{node.args[1]}"
+    return str(node.target)
