@@ -16,7 +16,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,41 @@ Scalars = Callable[[Mapping[str, fx.Node]], Mapping[str, Scalar]]
 
 # Views, layout copies (operands are handed over contiguous anyway), and constant makers.
 FREE = frozenset(
-    "aten." + name
-    for name in (
-        "view.default _unsafe_view.default reshape.default permute.default t.default "
-        "transpose.int expand.default slice.Tensor select.int unsqueeze.default squeeze.default "
-        "squeeze.dim squeeze.dims alias.default detach.default split_with_sizes.default "
-        "split.Tensor as_strided.default unfold.default diagonal.default clone.default "
-        "lift_fresh_copy.default arange.start_step arange.default arange.start full.default "
-        "full_like.default scalar_tensor.default zeros.default ones.default zeros_like.default "
-        "ones_like.default _assert_tensor_metadata.default"
-    ).split()
+    {
+        "aten.view.default",
+        "aten._unsafe_view.default",
+        "aten.reshape.default",
+        "aten.permute.default",
+        "aten.t.default",
+        "aten.transpose.int",
+        "aten.expand.default",
+        "aten.slice.Tensor",
+        "aten.select.int",
+        "aten.unsqueeze.default",
+        "aten.squeeze.default",
+        "aten.squeeze.dim",
+        "aten.squeeze.dims",
+        "aten.alias.default",
+        "aten.detach.default",
+        "aten.split_with_sizes.default",
+        "aten.split.Tensor",
+        "aten.as_strided.default",
+        "aten.unfold.default",
+        "aten.diagonal.default",
+        "aten.clone.default",
+        "aten.lift_fresh_copy.default",
+        "aten.arange.start_step",
+        "aten.arange.default",
+        "aten.arange.start",
+        "aten.full.default",
+        "aten.full_like.default",
+        "aten.scalar_tensor.default",
+        "aten.zeros.default",
+        "aten.ones.default",
+        "aten.zeros_like.default",
+        "aten.ones_like.default",
+        "aten._assert_tensor_metadata.default",
+    }
 )
 
 
@@ -81,6 +106,7 @@ class Context:
         return next(iter(node.users))
 
 
+_CU = Path(__file__).parent / "cu"
 LoweringFunction = Callable[[fx.Node, Context], "Lowered | None"]
 _REGISTRY: dict[str, LoweringFunction] = {}
 
@@ -167,7 +193,7 @@ def is_getitem(node: fx.Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
-@lru_cache(maxsize=1)
+@cache
 def load_ops() -> None:
     """Import every op module, which registers its lowerings."""
     from kernelassay.substrate import ops
@@ -176,20 +202,41 @@ def load_ops() -> None:
         importlib.import_module(f"{ops.__name__}.{module.name}")
 
 
-def source(name: str, **substitutions: str) -> str:
-    """The text of ``cu/<name>.cu`` with each ``@KEY@`` replaced by ``substitutions["KEY"]``."""
+def source(name: str, **substitutions: str | Callable[..., str]) -> str:
+    """The text of template ``cu/<name>.cu`` with its placeholders replaced.
+
+    ``@KEY@`` becomes the string ``substitutions["KEY"]``, or the file ``cu/<key>.inc`` if there
+    is one; ``@KEY(a, b)@`` becomes ``substitutions["KEY"]("a", "b")``, innermost first.
+    """
     text = _template(name)
+    for key in re.findall(r"@(\w+)@", text):
+        if key not in substitutions:
+            text = text.replace(f"@{key}@", _include(name, key))
     for key, value in substitutions.items():
-        text = text.replace(f"@{key}@", value)
-    left = re.findall(r"@(\w+)@", text)
-    if left:
-        raise ValueError(f"template {name}: no value for {', '.join(sorted(set(left)))}")
-    return text
+        if isinstance(value, str):
+            text = text.replace(f"@{key}@", value)
+
+    def call(match: re.Match[str]) -> str:
+        function = substitutions[match[1]]
+        return match[0] if isinstance(function, str) else function(*match[2].split(", ", 1))
+
+    while True:
+        replaced = re.sub(r"@(\w+)\(([^@]*)\)@", call, text)
+        if replaced == text:
+            return text
+        text = replaced
 
 
-@lru_cache(maxsize=None)
+@cache
 def _template(name: str) -> str:
-    return (Path(__file__).parent / "cu" / f"{name}.cu").read_text(encoding="utf-8")
+    return (_CU / f"{name}.cu").read_text(encoding="utf-8")
+
+
+def _include(template: str, key: str) -> str:
+    path = _CU / f"{key.lower()}.inc"
+    if not path.exists():
+        raise ValueError(f"template {template}: no value for @{key}@")
+    return path.read_text(encoding="utf-8")
 
 
 def _attempt(

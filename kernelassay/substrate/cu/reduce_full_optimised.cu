@@ -1,0 +1,32 @@
+// Two kernels: each block reduces a grid-stride share of x, then one block reduces the shares.
+@BLOCK_REDUCE@
+extern "C" __global__ void reduce_shares(const @IN@* __restrict__ x, @ACC@* __restrict__ partial, long long n) {
+    const long long stride = (long long)gridDim.x * blockDim.x;
+    @ACC@ acc = @IDENTITY@;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+        const @ACC@ v = x[i];
+        acc = @COMBINE(acc, @MAP(v)@)@;
+    }
+    acc = block_reduce(acc);
+    if (threadIdx.x == 0) partial[blockIdx.x] = acc;
+}
+
+extern "C" __global__ void reduce_final(const @ACC@* __restrict__ partial, @OUT@* __restrict__ y, int shares, long long n) {
+    @ACC@ acc = @IDENTITY@;
+    for (int i = threadIdx.x; i < shares; i += blockDim.x) {
+        const @ACC@ other = partial[i];
+        acc = @COMBINE(acc, other)@;
+    }
+    acc = block_reduce(acc);
+    if (threadIdx.x == 0) y[0] = @FINISH(acc, n)@;
+}
+
+void launch(const @IN@* x, @OUT@* y, long long n) {
+    const int threads = 256;
+    long long blocks = (n + threads * 4 - 1) / (threads * 4);
+    if (blocks > 1024) blocks = 1024;
+    @ACC@* partial;
+    cudaMalloc(&partial, blocks * sizeof(@ACC@));
+    reduce_shares<<<dim3(blocks), dim3(threads)>>>(x, partial, n);
+    reduce_final<<<dim3(1), dim3(threads)>>>(partial, y, blocks, n);
+}
