@@ -42,8 +42,6 @@ _BASES = {
 _VECTOR = re.compile(
     r"^(float|double|half|__half|__nv_bfloat16|int|uint|long|longlong|uchar)[1-4]$"
 )
-    r"^(float|double|half|__half|__nv_bfloat16|int|uint|long|longlong|uchar)[1-4]$"
-)
 _QUALIFIERS = re.compile(
     r"\b(const|constexpr|volatile|static|extern|register|inline|__restrict__|__restrict|restrict"
     r"|__shared__|__constant__|__device__|__global__|struct)\b"
@@ -140,19 +138,31 @@ def promote(left: CType, right: CType) -> CType:
     return _PROMOTED.get(kind, INT)
 
 
-_FLOAT_CALLS = frozenset(
-    ["__fdividef", "__frcp_rn", "__frsqrt_rn", "__fsqrt_rn", "__expf", "__exp10f", "__logf", "__log2f", "__log10f", "__sinf", "__cosf", "__tanf", "__powf", "__saturatef", "__fadd_rn", "__fadd_rz", "__fmul_rn", "__fmul_rz", "__fmaf_rn", "__fdiv_rn", "__fsub_rn", "__half2float", "__bfloat162float", "__int2float_rn", "__low2float", "__high2float", "__int_as_float", "__uint_as_float", "__uint2float_rn", "__ll2float_rn", "__fmaf_rz"]
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FLOAT_CALLS = _words(
+    """__fdividef __frcp_rn __frsqrt_rn __fsqrt_rn __expf __exp10f __logf __log2f __log10f __sinf
+    __cosf __tanf __powf __saturatef __fadd_rn __fadd_rz __fmul_rn __fmul_rz __fmaf_rn
+    __fdiv_rn __fsub_rn __half2float __bfloat162float __int2float_rn __low2float __high2float
+    __int_as_float __uint_as_float __uint2float_rn __ll2float_rn __fmaf_rz"""
 )
-_DOUBLE_CALLS = frozenset(
-    ["exp", "log", "sqrt", "rsqrt", "pow", "sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "erfc", "log1p", "expm1", "exp2", "log2", "fabs", "floor", "ceil", "fmax", "fmin", "fma", "rint", "round", "trunc", "fmod", "hypot", "cbrt"]
+_DOUBLE_CALLS = _words(
+    """exp log sqrt rsqrt pow sin cos tan tanh sinh cosh erf erfc log1p expm1 exp2 log2 fabs
+    floor ceil fmax fmin fma rint round trunc fmod hypot cbrt"""
 )
-_HALF_CALLS = frozenset(
-    ["__float2half", "__float2half_rn", "__float2half_rz", "__float2bfloat16", "__float2bfloat16_rn", "__hadd", "__hsub", "__hmul", "__hdiv", "__hfma", "__hmax", "__hmin", "__hneg", "__habs", "hexp", "hlog", "hsqrt", "hrsqrt", "__low2half", "__high2half"]
+_HALF_CALLS = _words(
+    """__float2half __float2half_rn __float2half_rz __float2bfloat16 __float2bfloat16_rn __hadd
+    __hsub __hmul __hdiv __hfma __hmax __hmin __hneg __habs hexp hlog hsqrt hrsqrt __low2half
+    __high2half"""
 )
-_INT_CALLS = frozenset(
-    ["__float2int_rn", "__float2int_rz", "__float2int_rd", "__float2int_ru", "__popc", "__ffs", "__clz", "__ballot_sync", "__activemask", "__float_as_int", "__float_as_uint", "__umulhi", "__mulhi", "lrintf", "lroundf", "__syncthreads_count", "__syncthreads_or", "__syncthreads_and"]
+_INT_CALLS = _words(
+    """__float2int_rn __float2int_rz __float2int_rd __float2int_ru __popc __ffs __clz
+    __ballot_sync __activemask __float_as_int __float_as_uint __umulhi __mulhi lrintf lroundf
+    __syncthreads_count __syncthreads_or __syncthreads_and"""
 )
-_BOOL_CALLS = frozenset(["isnan", "isinf", "isfinite", "signbit", "__any_sync", "__all_sync"])
+_BOOL_CALLS = _words("""isnan isinf isfinite signbit __any_sync __all_sync""")
 #: Calls whose result has the type of one argument, by its position.
 SAME_AS_ARGUMENT = {
     "__shfl_sync": 1,
