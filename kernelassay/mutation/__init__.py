@@ -1,0 +1,1 @@
+"""Mutation of kernel sources: the syntax tree, the rules by family, the engine."""
