@@ -1,0 +1,26 @@
+"""Batch normalisation of feature maps with batch statistics (train mode)."""
+
+import torch
+from torch import nn
+
+batch_size = 4
+channels = 16
+height = 8
+width = 16
+
+
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, channels, height, width)]
+
+
+def get_init_inputs():
+    return [channels]

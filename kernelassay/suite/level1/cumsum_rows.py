@@ -1,0 +1,20 @@
+"""Running sum along each row."""
+
+import torch
+from torch import nn
+
+rows = 16
+columns = 256
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.cumsum(dim=1)
+
+
+def get_inputs():
+    return [torch.rand(rows, columns)]
+
+
+def get_init_inputs():
+    return []

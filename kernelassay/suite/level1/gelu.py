@@ -1,0 +1,21 @@
+"""Gaussian error linear unit, by the error function."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+batch_size = 16
+features = 256
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return F.gelu(x)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, features)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""Smallest value along the last dimension."""
+
+import torch
+from torch import nn
+
+batch_size = 4
+rows = 64
+columns = 32
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.amin(dim=2)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, rows, columns)]
+
+
+def get_init_inputs():
+    return []

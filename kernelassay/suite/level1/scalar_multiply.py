@@ -1,0 +1,20 @@
+"""Product of a matrix and a constant."""
+
+import torch
+from torch import nn
+
+batch_size = 16
+features = 256
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 3.25
+
+
+def get_inputs():
+    return [torch.rand(batch_size, features)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,20 @@
+"""Swish: each element times its logistic function."""
+
+import torch
+from torch import nn
+
+batch_size = 16
+features = 256
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, features)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""Sum along the middle dimension, which is kept with extent one."""
+
+import torch
+from torch import nn
+
+batch_size = 4
+rows = 64
+columns = 32
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.sum(dim=1, keepdim=True)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, rows, columns)]
+
+
+def get_init_inputs():
+    return []

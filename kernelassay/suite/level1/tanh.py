@@ -1,0 +1,20 @@
+"""Hyperbolic tangent of each element."""
+
+import torch
+from torch import nn
+
+batch_size = 16
+features = 256
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, features)]
+
+
+def get_init_inputs():
+    return []
