@@ -11,6 +11,7 @@ This module executes problem code, so it is used inside worker processes only.
 from __future__ import annotations
 
 import hashlib
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +31,7 @@ from kernelassay.kernel import Call, Finding, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.substrate.lowering import bind, lower
-from kernelassay.trace import meta, trace
+from kernelassay.trace import evaluate, meta, trace
 
 MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
@@ -341,19 +342,10 @@ class InputBench:
             changed[name] = value
         with torch.no_grad():
             for name in baseline.downstream:
-                node = self.traced.nodes[name]
-                changed[name] = _call(node, self.values, changed)
+                values = ChainMap(changed, self.values)
+                changed[name] = evaluate(self.traced.nodes[name], values)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
         return [np.ascontiguousarray(f.detach().numpy()) for f in finals]
-
-
-def _call(node: Any, values: Mapping[str, Any], changed: Mapping[str, Any]) -> Any:
-    def value(source: Any) -> Any:
-        return changed[source.name] if source.name in changed else values[source.name]
-
-    args = torch.fx.map_arg(node.args, value)
-    kwargs = torch.fx.map_arg(node.kwargs, value)
-    return node.target(*args, **kwargs)
 
 
 def _run_model(
