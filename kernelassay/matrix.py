@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from kernelassay.cell import OK
 from kernelassay.errors import NothingToTestError, SessionError
+from kernelassay.gate import HEADROOM
 from kernelassay.oracle import AcceptanceRule
-from kernelassay.plan import HEADROOM
 from kernelassay.session import Session, inputs_of
 
 Bools = NDArray[np.bool_]

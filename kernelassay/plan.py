@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelassay.cell import OK, Cell
+from kernelassay import gate
+from kernelassay.cell import Cell
 from kernelassay.compile import classify
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
@@ -22,21 +23,7 @@ from kernelassay.inputs import InputSpec, battery
 from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
-from kernelassay.oracle import AcceptanceRule
 from kernelassay.problem import Problem
-
-ADMISSION_BOUND = 1e-4
-"""Largest critical tolerance against float64 at which a correct kernel is admitted, fixed
-beforehand: the tolerance of the current KernelBench check."""
-
-ADMISSION_FACTOR = 32.0
-"""On inputs where the float32 reference itself strays further, a kernel may stray this many times
-as far as the reference does: summation orders differ, by about the square root of the length."""
-
-VALIDITY_TOLERANCE = 1e-2
-HEADROOM = 0.5
-"""An input is valid if references agree, and every benign variant passes, within this share of
-the tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +221,8 @@ def _gate(
         unit = worker.measure(spec, originals, benign)
         record = _input_record(spec, unit)
         base["inputs"].append(record)
-        if not unit.rejected:
-            refusal = _refusal(unit, record)
+        if not unit.rejected and unit.facts is not None:
+            refusal = gate.refusal(unit.facts.reference_error, _correct(unit))
             if refusal:
                 base["refused"] = f"not admitted on input {spec.id}: {refusal}"
                 return
@@ -257,49 +244,16 @@ def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
         "valid": False,
         "reason": unit.rejected,
     }
-    if unit.rejected or facts is None:
-        return record
-    correct = [c for c in unit.fixed if c.candidate.startswith(ORIGINAL)] + unit.cells
-    worst = max(_exact_error(c) for c in correct)
-    record["benign_worst"] = worst
-    limit = VALIDITY_TOLERANCE * HEADROOM
-    if facts.reference_error > limit:
-        record["reason"] = (
-            f"the float32 reference strays {facts.reference_error:.2e} from float64"
-            f" (limit {limit:g})"
-        )
-    elif worst > limit:
-        record["reason"] = f"a correct kernel strays {worst:.2e} from float64 (limit {limit:g})"
-    else:
-        record["valid"] = True
+    if facts is not None and not unit.rejected:
+        record["benign_worst"] = gate.worst_error(_correct(unit))
+        record["reason"] = gate.objection(facts.reference_error, record["benign_worst"])
+        record["valid"] = not record["reason"]
     return record
 
 
-def _exact_error(cell: Cell) -> float:
-    if cell.outcome != OK or cell.exact is None:
-        return float("inf")
-    exact = cell.exact
-    matched = AcceptanceRule(float("inf"), nonfinite="matched").accepts(exact)
-    return exact.critical_tolerance if matched else float("inf")
-
-
-def _refusal(unit: UnitResult, record: Mapping[str, Any]) -> str:
-    """Why a correct kernel is not admitted on this input, or an empty string."""
-    reference_error = record["reference_error"]
-    if reference_error is None:
-        return ""
-    for cell in [c for c in unit.fixed if c.candidate.startswith(ORIGINAL)] + unit.cells:
-        if cell.outcome != OK:
-            return f"{cell.candidate} ended with {cell.outcome}: {cell.detail}"
-        if cell.findings:
-            finding = cell.findings[0]
-            return f"{cell.candidate} has a finding: {finding.kind} ({finding.detail})"
-        error = _exact_error(cell)
-        if reference_error <= VALIDITY_TOLERANCE * HEADROOM and error > max(
-            ADMISSION_BOUND, ADMISSION_FACTOR * reference_error
-        ):
-            return f"{cell.candidate} strays {error:.2e} from float64"
-    return ""
+def _correct(unit: UnitResult) -> list[Cell]:
+    """The cells of kernels that are correct by construction."""
+    return [c for c in unit.fixed if c.candidate.startswith(ORIGINAL)] + unit.cells
 
 
 def _mutants(

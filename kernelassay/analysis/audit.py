@@ -19,9 +19,9 @@ from kernelassay.analysis.score import (
     score,
     vacuous,
 )
+from kernelassay.gate import HEADROOM
 from kernelassay.matrix import ProblemMatrix, load, measured
-from kernelassay.mutation import RULES
-from kernelassay.plan import HEADROOM
+from kernelassay.mutation.catalogue import RULES
 from kernelassay.protocols import Protocol
 from kernelassay.session import Session
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kernelassay.errors import ControlError
 from kernelassay.matrix import ProblemMatrix, measured
-from kernelassay.mutation import FAMILIES
+from kernelassay.mutation.rule import FAMILIES
 from kernelassay.protocols import Protocol
 
 BOOTSTRAP_SEED = 20260901

@@ -27,4 +27,4 @@ def select(names: Iterable[str]) -> tuple[Protocol, ...]:
     return tuple(protocol(name) for name in names) or PROTOCOLS
 
 
-__all__ = ["PROTOCOLS", "Protocol", "protocol", "select"]
+__all__ = ["CURRENT", "PROTOCOLS", "V01", "Protocol", "protocol", "select"]

@@ -1,0 +1,64 @@
+"""The validity gate and admission: is an input fit to judge with, is a substrate correct?
+
+The two must not be confused. An input on which the *references* disagree cannot judge anybody; a
+kernel that strays where they agree is wrong, and its problem is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelassay.cell import OK, Cell
+from kernelassay.oracle import AcceptanceRule
+
+ADMISSION_BOUND = 1e-4
+"""Largest critical tolerance against float64 at which a correct kernel is admitted, fixed
+beforehand: the tolerance of the current KernelBench check."""
+
+ADMISSION_FACTOR = 32.0
+"""On inputs where the float32 reference itself strays further, a kernel may stray this many times
+as far as the reference does: summation orders differ, by about the square root of the length."""
+
+VALIDITY_TOLERANCE = 1e-2
+HEADROOM = 0.5
+"""An input is valid at a tolerance if the references agree, and every correct kernel passes,
+within this share of it."""
+
+_MATCHED = AcceptanceRule(float("inf"), nonfinite="matched")
+
+
+def exact_error(cell: Cell) -> float:
+    """The critical tolerance of a cell against float64; infinite if it has no fit output."""
+    if cell.outcome != OK or cell.exact is None or not _MATCHED.accepts(cell.exact):
+        return float("inf")
+    return cell.exact.critical_tolerance
+
+
+def worst_error(correct: Iterable[Cell]) -> float:
+    """The largest :func:`exact_error` over the cells of correct kernels on one input."""
+    return max(exact_error(cell) for cell in correct)
+
+
+def objection(reference_error: float, correct_error: float) -> str:
+    """Why an input is not valid, or an empty string."""
+    limit = VALIDITY_TOLERANCE * HEADROOM
+    if reference_error > limit:
+        return f"the float32 reference strays {reference_error:.2e} from float64 (limit {limit:g})"
+    if correct_error > limit:
+        return f"a correct kernel strays {correct_error:.2e} from float64 (limit {limit:g})"
+    return ""
+
+
+def refusal(reference_error: float, correct: Iterable[Cell]) -> str:
+    """Why a correct kernel is not admitted, judging by one input, or an empty string."""
+    for cell in correct:
+        if cell.outcome != OK:
+            return f"{cell.candidate} ended with {cell.outcome}: {cell.detail}"
+        if cell.findings:
+            finding = cell.findings[0]
+            return f"{cell.candidate} has a finding: {finding.kind} ({finding.detail})"
+        error = exact_error(cell)
+        judged = reference_error <= VALIDITY_TOLERANCE * HEADROOM
+        if judged and error > max(ADMISSION_BOUND, ADMISSION_FACTOR * reference_error):
+            return f"{cell.candidate} strays {error:.2e} from float64"
+    return ""

@@ -1,0 +1,205 @@
+"""Scores follow from cells: buckets close, both axes have denominators, controls can veto."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelassay import cell
+from kernelassay.analysis.audit import audit_session, survival_reasons
+from kernelassay.analysis.score import Share, bootstrap, buckets, mutant_facts, score, vacuous
+from kernelassay.cell import Cell
+from kernelassay.errors import ControlError, NothingToTestError, SessionError
+from kernelassay.kernel import Finding
+from kernelassay.matrix import load
+from kernelassay.oracle import grade
+from kernelassay.protocols import CURRENT, V01
+from kernelassay.session import Session
+
+OFFICIAL = V01.inputs
+TARGETED = "targeted-0"
+REFERENCE = np.array([1.0, 2.0, 3.0])
+
+
+def result(name, input_id, error=0.0, *, outcome=cell.OK, infected=None, findings=()):
+    verdict = grade(REFERENCE + error, REFERENCE) if outcome == cell.OK else None
+    changed = error != 0 if infected is None else infected
+    return Cell(name, input_id, outcome, "", changed, error != 0, 0, findings, "", *[verdict] * 3)
+
+
+def mutant(name, status="distinct", family="boundary", unsupported=""):
+    return {
+        "id": name,
+        "call": "k00",
+        "rule": "guard-delete",
+        "family": family,
+        "status": status,
+        "unsupported": unsupported,
+        "reason": "",
+        "twin": None,
+    }
+
+
+MUTANTS = [
+    mutant("seen"),
+    mutant("hidden"),
+    mutant("tolerated", family="precision"),
+    mutant("hangs"),
+    mutant("flagged"),
+    mutant("quiet"),
+    mutant("unsupported", unsupported="inline asm"),
+    mutant("broken", "stillborn"),
+    mutant("same", "equivalent"),
+    mutant("twin", "duplicate"),
+]
+RACE = (Finding("race-shared", 1, ""),)
+
+
+def cells(input_id, original_error=0.0, nan_error=np.nan):
+    official = input_id in OFFICIAL
+    yield result("original/k00", input_id, original_error, infected=True)
+    yield result("benign/k00/plain", input_id, 1e-3 if official else 0.0)
+    yield result("control/zeros", input_id, -REFERENCE)
+    yield result("control/forced-failure", input_id, 10.0)
+    yield result("control/nan", input_id, nan_error)
+    yield result("seen", input_id, 1.0)
+    yield result("hidden", input_id, 0.0 if official else 1.0)
+    yield result("tolerated", input_id, 1e-3 if official else 1.0)
+    yield result("hangs", input_id, outcome=cell.TIMEOUT)
+    yield result("flagged", input_id, findings=RACE)
+    yield result("quiet", input_id)
+
+
+def session(root, **options):
+    store = Session.create(root, {"problems": {"suite/p": "d"}, "identity": "nvrtc"})
+    inputs = [*OFFICIAL, TARGETED]
+    store.write_plan(
+        "suite/p",
+        {
+            "problem": {"id": "suite/p", "official_shape": True},
+            "refused": "",
+            "calls": [{"id": "k00", "template": "softmax"}],
+            "inputs": [
+                {
+                    "id": name,
+                    "group": "official" if name in OFFICIAL else "targeted",
+                    "valid": True,
+                    "reason": "",
+                    "benign_worst": 2e-3 if name in OFFICIAL else 0.0,
+                    "reference_error": 0.0,
+                }
+                for name in inputs
+            ],
+            "mutants": MUTANTS,
+            "benign": [{"id": "benign/k00/plain", "call": "k00", "unsupported": ""}],
+        },
+    )
+    for name in inputs:
+        store.write_cells("suite/p", name, cell.table(cells(name, **options)))
+    store.close()
+    return store
+
+
+def test_every_mutant_is_in_one_bucket(tmp_path):
+    store = session(tmp_path / "s")
+    matrices = load(store)
+    facts = mutant_facts(matrices, (V01,), 1e-2)
+    account = buckets(store.plans(), facts)
+    assert (account.generated, account.stillborn, account.equivalent, account.duplicate) == (
+        10,
+        1,
+        1,
+        1,
+    )
+    assert (account.witnessed, account.witnessed_by_stop, account.flagged_only) == (3, 1, 1)
+    assert (account.unobserved, account.never_infected, account.unmeasured) == (1, 1, 1)
+
+
+def test_detection_and_false_rejection_have_their_denominators(tmp_path):
+    matrices = load(session(tmp_path / "s"))
+    facts = mutant_facts(matrices, (V01, CURRENT), 1e-2)
+    loose, tight = (score(matrices, facts, p, 1e-2) for p in (V01, CURRENT))
+    assert loose.detection == Share(2, 4)
+    assert tight.detection == Share(3, 4)
+    assert loose.false_rejection == Share(0, 1)
+    assert tight.false_rejection == Share(1, 1)
+    assert tight.falsely_rejected == (("suite/p", "benign/k00/plain"),)
+    assert loose.by_family["precision"] == Share(0, 1)
+    assert loose.by_family["boundary"] == Share(2, 3)
+    assert survival_reasons(matrices, facts, V01) == {
+        "not infected": 1,
+        "masked": 0,
+        "tolerated": 1,
+    }
+
+
+def test_a_witness_needs_an_input_that_is_valid_at_its_tolerance(tmp_path):
+    matrices = load(session(tmp_path / "s"))
+    # At 1e-3 the official inputs are invalid: the benign variant strays 2e-3 there.
+    facts = {f.id: f for f in mutant_facts(matrices, (V01,), 1e-3)}
+    assert facts["tolerated"].by_output  # by the targeted input
+    assert matrices[0].valid_at(1e-3).tolist() == [False] * 5 + [True]
+
+
+def test_a_rejected_original_vetoes_the_score(tmp_path):
+    matrices = load(session(tmp_path / "s", original_error=1.0))
+    with pytest.raises(ControlError, match="rejects the correct kernel"):
+        score(matrices, mutant_facts(matrices, (V01,), 1e-2), V01, 1e-2)
+
+
+def test_an_accepted_nan_vetoes_the_score(tmp_path):
+    matrices = load(session(tmp_path / "s", nan_error=0.0))
+    with pytest.raises(ControlError, match="accepts control/nan"):
+        score(matrices, mutant_facts(matrices, (V01,), 1e-2), V01, 1e-2)
+
+
+def test_zeros_that_pass_are_a_finding_about_the_problem(tmp_path):
+    matrices = load(session(tmp_path / "s"))
+    assert vacuous(matrices, V01) == {}
+
+
+def test_an_audit_is_plain_data_with_rates(tmp_path):
+    data = audit_session(session(tmp_path / "s"), (V01, CURRENT), 1e-2).to_json()
+    assert data["scores"][0]["detection"] == {"count": 2, "total": 4, "rate": 0.5}
+    assert data["denominators"][0]["tolerance"] == 1e-2
+
+
+def test_an_unfinished_session_gives_no_score(tmp_path):
+    store = session(tmp_path / "s")
+    store.cell_path("suite/p", TARGETED).unlink()
+    with pytest.raises(SessionError, match="no cells"):
+        load(store)
+
+
+def test_an_unplanned_problem_gives_no_score(tmp_path):
+    store = session(tmp_path / "s")
+    store.plan_path("suite/p").unlink()
+    with pytest.raises(SessionError, match="not planned yet"):
+        load(store)
+
+
+def test_a_session_without_admitted_problems_has_nothing_to_test(tmp_path):
+    store = session(tmp_path / "s")
+    plan = store.read_plan("suite/p")
+    store.write_plan("suite/p", {**plan, "refused": "no kernel for: aten.fft"})
+    with pytest.raises(NothingToTestError):
+        load(store)
+
+
+shares = st.lists(
+    st.integers(1, 50).flatmap(lambda n: st.builds(Share, st.integers(0, n), st.just(n))),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(shares, st.integers(1, 15))
+def test_the_bootstrap_band_is_ordered_and_inside_the_extremes(pool, size):
+    low, high = bootstrap(pool, size)
+    rates = [1 - s.rate for s in pool]
+    assert min(rates) - 1e-9 <= low <= high <= max(rates) + 1e-9
+
+
+def test_an_empty_share_has_no_rate():
+    assert Share(0, 0).rate is None
+    assert bootstrap([], 3) is None
