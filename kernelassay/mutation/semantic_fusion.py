@@ -34,6 +34,7 @@ from kernelassay.mutation.match import (
     updates,
 )
 from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.semantic_normalise import is_attention_scale
 from kernelassay.mutation.tree import KernelTree, Parameter, mutation, replace
 
 _BIAS = re.compile(r"bias|beta|shift|^b$|^b\d*_?$")
@@ -153,7 +154,7 @@ def _is_summed(tree: KernelTree, target: Node) -> bool:
 
 def _drop_scale(tree: KernelTree) -> Iterator[Mutation]:
     for node, kept, dropped in _fused(tree, "*"):
-        if number(tree, kept) is not None:
+        if number(tree, kept) is not None or is_attention_scale(tree, dropped):
             continue
         is_statement = field_is_value(tree, node) and role(tree, dropped) == "constant"
         if _is_scale(tree, dropped) or is_statement:

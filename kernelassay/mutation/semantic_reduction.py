@@ -34,6 +34,7 @@ from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _INFINITE = frozenset({"INFINITY", "FLT_MAX", "HUGE_VALF", "CUDART_INF_F"})
+_INCLUDES = re.compile(r"include|count_pad")
 _FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
@@ -229,11 +230,15 @@ def _summing_bound(tree: KernelTree, function: Node, name: str) -> str | None:
 
 def _count_include_pad(tree: KernelTree) -> Iterator[Mutation]:
     for node in tree.nodes("conditional_expression"):
-        condition = tree.text(field(node, "condition"))
-        if re.search(r"include|count_pad", condition):
+        if _INCLUDES.search(tree.text(field(node, "condition"))):
             one, two = (tree.text(field(node, f)) for f in ("consequence", "alternative"))
             yield mutation(put(tree, node, one))
             yield mutation(put(tree, node, two))
+    for node in tree.nodes("if_statement"):
+        condition = field(node, "condition")
+        if _INCLUDES.search(tree.text(condition)):
+            yield mutation(replace(condition, "(true)"))
+            yield mutation(replace(condition, "(false)"))
     for node in tree.nodes("binary_expression"):
         found = count_division(tree, node)
         if found is None or operator(tree, node) != "/":
