@@ -23,8 +23,10 @@ REFERENCE = np.array([1.0, 2.0, 3.0])
 
 def result(name, input_id, error=0.0, *, outcome=cell.OK, infected=None, findings=()):
     verdict = grade(REFERENCE + error, REFERENCE) if outcome == cell.OK else None
-    changed = error != 0 if infected is None else infected
-    return Cell(name, input_id, outcome, "", changed, error != 0, 0, findings, "", *[verdict] * 3)
+    changed = bool(np.any(error)) if infected is None else infected
+    return Cell(
+        name, input_id, outcome, "", changed, bool(np.any(error)), 0, findings, "", *[verdict] * 3
+    )
 
 
 def mutant(name, status="distinct", family="boundary", unsupported=""):
