@@ -19,7 +19,7 @@ from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
 from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
 from kernelassay.execute.cpu.toolchain import Compiler
 from kernelassay.execute.worker import CallInfo, UnitResult, Worker
-from kernelassay.inputs import InputSpec, battery
+from kernelassay.inputs import InputSpec
 from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
@@ -83,7 +83,7 @@ def make_plan(
         benign, unbuilt = _benign(problem, calls, shop)
         base["benign"] = [*(_benign_record(c) for c in benign), *unbuilt]
         progress("checking inputs")
-        _gate(base, problem, worker, originals, benign, options)
+        _gate(base, worker, originals, benign, options)
         if base["refused"]:
             return base
         progress("mutating")
@@ -207,14 +207,13 @@ def _benign_record(candidate: Candidate) -> dict[str, Any]:
 
 def _gate(
     base: dict[str, Any],
-    problem: Problem,
     worker: Worker,
     originals: Mapping[str, Candidate],
     benign: Sequence[Candidate],
     options: PlanOptions,
 ) -> None:
     """Measure references, originals and benign variants on every input; admit or refuse."""
-    specs = battery(problem, quick=options.quick)
+    specs = worker.battery(options.quick)
     if options.max_inputs is not None:
         specs = specs[: options.max_inputs]
     for spec in specs:

@@ -52,6 +52,13 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Battery:
+    """Settle the inputs of the open problem; the reply is a tuple of specs."""
+
+    quick: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Measure:
     """Run candidates on one input of the open problem.
 
@@ -118,6 +125,17 @@ class Worker:
                 where=problem.id,
                 hint="does the file loop for ever, exit, or allocate too much?",
             ) from None
+        return reply
+
+    def battery(self, quick: bool) -> tuple[InputSpec, ...]:
+        """The inputs of the open problem, with shapes that run and stay small."""
+        try:
+            self._send(Battery(quick))
+            reply: tuple[InputSpec, ...] = self._receive(OPEN_SECONDS)
+        except WorkerDiedError as death:
+            where = self._problem.id if self._problem else ""
+            what = f"the worker that tried its shapes ended: {death.reason}"
+            raise ProblemError(what, where=where) from None
         return reply
 
     def measure(
@@ -249,6 +267,7 @@ def _death(candidate: Candidate, spec: InputSpec, reason: str) -> Cell:
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
     from kernelassay.execute import bench as benches
+    from kernelassay.inputs import settled_battery
 
     _restrict()
     bench: benches.ProblemBench | None = None
@@ -262,8 +281,11 @@ def serve(pipe: Connection) -> None:
                 bench = None
                 bench = _open(request)
                 pipe.send(_call_infos(bench))
+                continue
+            assert bench is not None
+            if isinstance(request, Battery):
+                pipe.send(settled_battery(bench.problem, request.quick))
             else:
-                assert bench is not None
                 for reply in _measure(bench, request):
                     pipe.send(reply)
         except KernelassayError as error:
@@ -274,7 +296,7 @@ def serve(pipe: Connection) -> None:
 
 
 def _name(request: Any) -> str:
-    return request.problem.id if isinstance(request, Open) else request.spec.id
+    return request.problem.id if isinstance(request, Open) else "worker"
 
 
 def _open(request: Open) -> Any:

@@ -1,0 +1,245 @@
+"""A campaign ends with the same digest however it is interrupted, and loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelassay import campaign as campaigns
+from kernelassay.analysis.audit import audit_session
+from kernelassay.cli import invoke
+from kernelassay.execute.worker import Worker
+from kernelassay.mutation import select
+from kernelassay.plan import PlanOptions
+from kernelassay.problem import read_problem
+from kernelassay.protocols import PROTOCOLS
+from kernelassay.session import Session
+from kernelassay.suite import suite_problems
+
+RULES = ("guard-off-by-one-tight", "barrier-delete", "loop-start-plus-one", "max-min-swap")
+NAMES = ("suite/softmax_rows", "suite/relu")
+
+
+class Silent:
+    def problem_step(self, problem, step):
+        pass
+
+    def problem_planned(self, problem, plan):
+        pass
+
+    def cells_done(self, problem, count):
+        pass
+
+    def problem_done(self, problem, plan):
+        pass
+
+
+def campaign(names=NAMES, jobs=1):
+    problems = tuple(p for p in suite_problems() if p.id in names)
+    options = PlanOptions(
+        select(RULES), quick=True, backend=campaigns.identity_backend(), max_inputs=8
+    )
+    return campaigns.Campaign(problems, options, jobs)
+
+
+def measure(root, reporter=None, **options):
+    plan = campaign(**options)
+    session = Session.create(root, plan.manifest())
+    try:
+        campaigns.run(plan, session, reporter or Silent())
+        return session.digest()
+    finally:
+        session.close()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    root = tmp_path_factory.mktemp("finished") / "s"
+    return root, measure(root)
+
+
+def test_two_runs_have_one_digest(finished, tmp_path):
+    assert measure(tmp_path / "s", jobs=2) == finished[1]
+
+
+def test_the_official_check_gets_a_score_with_closing_buckets(finished):
+    result = audit_session(Session.open(finished[0]), PROTOCOLS, 1e-2)
+    assert result.problems == len(NAMES)
+    assert result.account.witnessed > 0
+    loose, tight = result.scores
+    assert 0 < loose.detection.count <= tight.detection.count <= tight.detection.total
+
+
+def test_the_correct_kernels_have_no_finding(finished):
+    session = Session.open(finished[0])
+    for plan in session.plans():
+        for record in plan["inputs"]:
+            if record["valid"]:
+                rows = session.read_cells(plan["problem"]["id"], record["id"]).to_pylist()
+                correct = [
+                    r for r in rows if r["candidate"].split("/")[0] in ("original", "benign")
+                ]
+                assert correct
+                assert all(not row["findings"] for row in correct)
+
+
+def test_every_dropped_barrier_is_flagged(finished):
+    session = Session.open(finished[0])
+    (plan,) = (p for p in session.plans() if p["problem"]["id"] == "suite/softmax_rows")
+    dropped = {
+        m["id"]
+        for m in plan["mutants"]
+        if m["rule"] == "barrier-delete" and m["status"] == "distinct"
+    }
+    assert dropped
+    flagged = set()
+    for record in plan["inputs"]:
+        if record["valid"]:
+            rows = session.read_cells("suite/softmax_rows", record["id"]).to_pylist()
+            flagged |= {row["candidate"] for row in rows if row["findings"]}
+    assert dropped <= flagged
+
+
+def test_a_worker_killed_at_any_moment_changes_nothing(finished, tmp_path, monkeypatch):
+    killed = []
+    original = Worker._receive
+
+    def receive(self, seconds):
+        if len(killed) < 3 and self._process is not None and receive.calls % 17 == 16:
+            killed.append(self._process.pid)
+            os.kill(self._process.pid, signal.SIGKILL)
+        receive.calls += 1
+        return original(self, seconds)
+
+    receive.calls = 0
+    monkeypatch.setattr(Worker, "_receive", receive)
+    assert measure(tmp_path / "s") == finished[1]
+    assert len(killed) == 3
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+import test_campaign
+from pathlib import Path
+if __name__ == "__main__":
+    test_campaign.measure(Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_coordinator_resumes_to_the_same_digest(finished, tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
+    root = tmp_path / "s"
+    process = subprocess.Popen([sys.executable, str(script), str(root)])
+    deadline = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < deadline:
+        if len(list(root.glob("cells/*/*.parquet"))) >= 3:
+            process.kill()
+        time.sleep(0.02)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    done = {p: p.stat().st_mtime_ns for p in root.glob("cells/*/*.parquet")}
+    assert measure(root) == finished[1]
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
+
+
+def test_a_truncated_cell_file_is_measured_again(finished, tmp_path):
+    root = tmp_path / "s"
+    measure(root)
+    victim = sorted(root.glob("cells/*/*.parquet"))[0]
+    victim.write_bytes(victim.read_bytes()[:100])
+    assert measure(root) == finished[1]
+
+
+def test_replay_reproduces_any_cell(finished, capsys):
+    root = finished[0]
+    session = Session.open(root)
+    for plan in session.plans():
+        mutants = [m["id"] for m in plan["mutants"] if m["status"] == "distinct"]
+        inputs = [r["id"] for r in plan["inputs"] if r["valid"]]
+        assert invoke(["replay", str(root), mutants[0], inputs[0]]) == 0
+        assert invoke(["replay", str(root), mutants[-1], inputs[-1], "--json"]) == 0
+    assert "identical to the stored cell" in capsys.readouterr().out
+
+
+def test_a_forged_cell_does_not_replay(finished, tmp_path, capsys):
+    import shutil
+
+    root = tmp_path / "s"
+    shutil.copytree(finished[0], root)
+    session = Session.open(root)
+    plan = session.plans()[0]
+    name, record = plan["problem"]["id"], next(r for r in plan["inputs"] if r["valid"])
+    table = session.read_cells(name, record["id"])
+    rows = table.to_pylist()
+    mutant = next(m["id"] for m in plan["mutants"] if m["status"] == "distinct")
+    for row in rows:
+        if row["candidate"] == mutant:
+            row["output_digest"] = "0" * 24
+    session.write_cells(name, record["id"], table.from_pylist(rows, schema=table.schema))
+    assert invoke(["replay", str(root), mutant, record["id"]]) == 3
+    assert "output_digest" in capsys.readouterr().err
+
+
+BAD_FILES = {
+    "does not import": "import no_such_module_anywhere\n",
+    "raises": "raise RuntimeError('boom')\n",
+    "exits": "import sys\nsys.exit(3)\n",
+    "kills itself": "import os\nos.kill(os.getpid(), 9)\n",
+}
+GOOD = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+def get_inputs():
+    return [torch.rand(4, 8)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("prefix", BAD_FILES.values(), ids=BAD_FILES)
+def test_a_bad_problem_file_is_refused_with_its_reason(prefix, tmp_path):
+    path = tmp_path / "bad.py"
+    path.write_text(prefix + GOOD.format(expression="x * 2"))
+    root = tmp_path / "s"
+    plan = campaigns.Campaign((read_problem(path),), campaign().options, 1)
+    session = Session.create(root, plan.manifest())
+    campaigns.run(plan, session, Silent())
+    session.close()
+    (made,) = session.plans()
+    assert made["refused"]
+    assert "bad" in made["refused"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("torch.fft.fft(x).real", "aten._fft_r2c"),
+        ("torch.nn.functional.dropout(x, 0.5)", "random"),
+        ("3", "no tensor"),
+    ],
+)
+def test_an_unsupported_construct_is_named(expression, reason, tmp_path):
+    path = tmp_path / "odd.py"
+    path.write_text(GOOD.format(expression=expression))
+    plan = campaigns.Campaign((read_problem(path),), campaign().options, 1)
+    session = Session.create(tmp_path / "s", plan.manifest())
+    campaigns.run(plan, session, Silent())
+    session.close()
+    assert reason in session.plans()[0]["refused"]
+
+
+def test_json_output_is_one_versioned_document(finished, capsys):
+    assert invoke(["audit", str(finished[0]), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "kernelassay/audit"
+    assert document["schema_version"] == 1

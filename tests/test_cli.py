@@ -1,0 +1,136 @@
+"""The command line names what is wrong, where, and what to do, and ends with its exit codes."""
+
+import json
+
+import pytest
+
+from kernelassay import __version__
+from kernelassay.cli import app, invoke
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (["problems", "suite/softmax_row"], "suite/softmax_rows"),
+        (["mutants", "suite/relo"], "suite/relu"),
+        (["rules", "guard-delet"], "guard-delete"),
+        (["run", "--rules", "barrier-delet", "--session", "unused"], "barrier-delete"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_names(arguments, nearest, capsys):
+    assert invoke(arguments) == 1
+    assert nearest in capsys.readouterr().err
+
+
+def test_an_unknown_protocol_gets_the_nearest_names(tmp_path, capsys):
+    from kernelassay.session import Session
+
+    Session.create(tmp_path / "s", {"problems": {}}).close()
+    assert invoke(["audit", str(tmp_path / "s"), "--protocol", "kernelbench-v1"]) == 1
+    assert "kernelbench-v0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["problems", "run"])
+def test_a_selection_that_matches_nothing_ends_with_4(command, capsys):
+    assert invoke([command, "nothing-*"]) == 4
+    assert "nothing-*" in capsys.readouterr().err
+
+
+def test_level_without_a_checkout_is_a_usage_error(capsys):
+    assert invoke(["problems", "--level", "1"]) == 1
+    assert "--kernelbench" in capsys.readouterr().err
+
+
+def test_a_directory_that_is_no_checkout_is_named(tmp_path, capsys):
+    assert invoke(["problems", "--kernelbench", str(tmp_path), "--level", "1"]) == 1
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_auditing_what_is_no_session_says_so(tmp_path, capsys):
+    assert invoke(["audit", str(tmp_path)]) == 1
+    assert "not a session" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_a_usage_error(capsys):
+    assert invoke(["audit", "--no-such-option"]) == 1
+    assert "no-such-option" in capsys.readouterr().err
+
+
+def test_an_internal_defect_ends_with_70(monkeypatch, capsys):
+    def explode(*_args, **_kwargs):
+        raise ZeroDivisionError("defect")
+
+    monkeypatch.setattr("kernelassay.cli.inspect.selected_rules", explode)
+    assert invoke(["rules"]) == 70
+    assert "defect" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_with_130_and_says_how_to_resume(monkeypatch, capsys):
+    def interrupt(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kernelassay.cli.inspect.selected_rules", interrupt)
+    assert invoke(["rules"]) == 130
+    assert "resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["problems"], ["rules"], ["rules", "boundary"]])
+def test_json_is_one_versioned_document(arguments, capsys):
+    assert invoke([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == f"kernelassay/{arguments[0]}"
+    assert document["version"] == __version__
+    assert document["data"]
+
+
+def test_the_catalogue_has_at_least_150_cuda_rules_each_with_an_example(capsys):
+    assert invoke(["rules", "--json"]) == 0
+    rules = json.loads(capsys.readouterr().out)["data"]
+    assert len(rules) >= 150
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    assert {rule["family"] for rule in rules} == {
+        "arithmetic",
+        "indexing",
+        "semantic",
+        "boundary",
+        "synchronization",
+        "precision",
+    }
+    assert all(rule["examples"] and rule["bug"] for rule in rules)
+
+
+def test_mutants_show_prints_a_unified_diff(capsys):
+    assert invoke(["mutants", "suite/relu", "--json"]) == 0
+    mutants = json.loads(capsys.readouterr().out)["data"]
+    assert invoke(["mutants", "suite/relu", "--show", mutants[0]["id"]]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("---")
+    assert "\n-" in shown
+    assert "\n+" in shown
+    assert invoke(["mutants", "suite/relu", "--show", "feedfacecafe"]) == 1
+
+
+def test_a_missing_compiler_is_named_with_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("KERNELASSAY_CXX", str(tmp_path / "no-such-compiler"))
+    assert invoke(["run", "suite/relu", "--session", str(tmp_path / "s")]) == 1
+    assert "compiler" in capsys.readouterr().err
+
+
+def test_the_vacuity_of_softmax_grows_with_its_length(capsys):
+    arguments = ["vacuity", "suite/softmax_rows", "--json"]
+    assert invoke([*arguments, "--set", "features=64", "--set", "features=4096"]) == 0
+    short, long = json.loads(capsys.readouterr().out)["data"]
+    assert 0.3 < short["undetectable"] < 0.5
+    assert 20 < long["undetectable"] < 30
+    assert long["zeros_pass"]
+    assert invoke(["vacuity", "suite/softmax_rows", "--set", "nonsense=3"]) == 1
+    assert "features" in capsys.readouterr().err
+
+
+def test_every_command_and_option_has_help():
+    for name, command in app.commands.items():
+        assert command.help, name
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.name != "jobs":
+                assert parameter.help or parameter.name in ("tolerance", "level"), parameter.name
