@@ -1,6 +1,6 @@
 """From a kernel source to its image and its launch plan, without a GPU or a driver."""
 
-from kernelassay.compile.classify import Classification, Identity, classify
+from kernelassay.compile.classify import Classification, Identity
 from kernelassay.compile.launcher import Launcher, launch_plan, parse_launcher
 from kernelassay.compile.source import (
     KernelSignature,
@@ -19,7 +19,6 @@ __all__ = [
     "LaunchError",
     "LaunchTimeoutError",
     "Launcher",
-    "classify",
     "device_text",
     "host_text",
     "kernel_signatures",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelassay.compile import classify, nvrtc
+from kernelassay.compile import nvrtc
 from kernelassay.compile.batch import stillborn_pass, unit
 from kernelassay.compile.cache import ImageCache
-from kernelassay.compile.classify import DISTINCT, DUPLICATE, EQUIVALENT, STILLBORN
+from kernelassay.compile.classify import DISTINCT, DUPLICATE, EQUIVALENT, STILLBORN, classify
 from kernelassay.compile.worker import Worker, WorkerDiedError
 from kernelassay.errors import KernelSyntaxError, SessionError, ToolchainError, UsageError
 
@@ -258,7 +258,7 @@ def test_it_works_in_a_script_without_a_main_guard_beside_torch(tmp_path, kernel
         """
         import sys, torch
         from pathlib import Path
-        from kernelassay.compile import classify
+        from kernelassay.compile.classify import classify
         torch.ones(8) @ torch.ones(8)
         text = Path(sys.argv[1]).read_text()
         print(classify(text, [("a", text + "// end")], jobs=2)["a"].status)
