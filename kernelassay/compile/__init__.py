@@ -1,5 +1,6 @@
 """From a kernel source to its image and its launch plan, without a GPU or a driver."""
 
+from kernelassay.compile.classify import Classification, Identity
 from kernelassay.compile.launcher import Launcher, launch_plan, parse_launcher
 from kernelassay.compile.source import (
     KernelSignature,
@@ -12,6 +13,8 @@ from kernelassay.compile.values import NULL_POINTER, LaunchError, LaunchTimeoutE
 
 __all__ = [
     "NULL_POINTER",
+    "Classification",
+    "Identity",
     "KernelSignature",
     "LaunchError",
     "LaunchTimeoutError",

@@ -77,13 +77,15 @@ class Cubin:
             raise ToolchainError("the compiler's image is no 64-bit little-endian ELF file")
         try:
             self._read(image)
-        except (struct.error, ValueError, IndexError) as error:
+        except (struct.error, ValueError, IndexError, OverflowError) as error:
             raise ToolchainError(f"the compiler's image is damaged: {error}") from error
 
     def _read(self, image: bytes) -> None:
         (offset,) = struct.unpack_from("<Q", image, 40)
         count, names = struct.unpack_from("<HH", image, 60)
         headers = [_SECTION.unpack_from(image, offset + 64 * index) for index in range(count)]
+        if any(h[1] != _SHT_NOBITS and h[4] + h[5] > len(image) for h in headers):
+            raise ValueError("a section ends past the end of the file")
         name_base = headers[names][4]
         self.sections = [
             Section(

@@ -49,18 +49,11 @@ PRELUDE = """\
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What NVRTC made of a program: an image, or none and the log that tells why."""
+    """What NVRTC made of a program: an image (none in a syntax-only pass), or errors in the log."""
 
+    ok: bool
     image: bytes
     log: str
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is an image (or, in a syntax-only pass, no error)."""
-        return not self.log.startswith(_FAILED)
-
-
-_FAILED = "failed\n"
 
 
 @lru_cache(maxsize=1)
@@ -143,16 +136,16 @@ def compile_program(program: str, extra: tuple[str, ...] = ()) -> Compilation:
         (code,) = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         log = _log(nvrtc, handle)
         if code != success:
-            return Compilation(b"", f"{_FAILED}{code.name}\n{log}")
+            return Compilation(False, b"", f"{code.name}\n{log}")
         if SYNTAX_ONLY in extra:
-            return Compilation(b"", log)
+            return Compilation(True, b"", log)
         code, size = nvrtc.nvrtcGetCUBINSize(handle)
         if code != success or size == 0:
             raise ToolchainError(f"NVRTC made no cubin: {code}")
         # bytes(n) is always a fresh object; a one-byte literal would be shared and overwritten.
         image = bytes(size + 8)
         nvrtc.nvrtcGetCUBIN(handle, image)
-        return Compilation(image[:size], log)
+        return Compilation(True, image[:size], log)
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
 

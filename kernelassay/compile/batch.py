@@ -1,0 +1,238 @@
+"""Many mutants in one NVRTC program, each identified as if it had been compiled alone.
+
+Every source gets a namespace, for its helpers and types; ``extern "C"`` names ignore namespaces,
+so its kernels are renamed by a macro; its own macros are undefined after it. Tags have one width
+and a lone source gets the same wrapping, since the compiler orders helpers by mangled name.
+``#line`` makes the log name the source and its own line.
+
+What can leak from one source to another is module data (addresses within the module) and
+functions whose address is taken (linked into every kernel). The rule: sources of an original that
+has either are compiled alone. The check: the original itself stands last in each batch, where any
+neighbour would shift it, and must have its lone digest, or the batch is redone one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelassay.compile.identity import Cubin, digest
+from kernelassay.compile.lexing import DIRECTIVE, NAME, tokenize, unbalanced
+from kernelassay.compile.nvrtc import PRELUDE, SYNTAX_ONLY, first_error
+from kernelassay.compile.source import device_text, kernel_signatures, macros
+from kernelassay.compile.worker import Worker, WorkerDiedError
+
+BATCH = 24
+SYNTAX_BATCH = 256
+_INCLUDE = re.compile(r"#\s*include\b")
+_FRONT_END = re.compile(r"^m(\d{5})\((\d+)\): ((?:catastrophic )?error.*)$", re.MULTILINE)
+_BACK_END = re.compile(r"^.*\berror\b.*?\w__ka(\d{5})\b.*$", re.MULTILINE)
+_CANARY = 99_999
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The device code of one source, ready to be put into a program."""
+
+    key: str
+    text: str
+    includes: tuple[str, ...]
+    kernels: tuple[str, ...]
+    macros: tuple[str, ...]
+    balanced: bool
+    takes_address: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The outcome for one unit: a digest, or the reason why there is none.
+
+    ``lone`` tells that the module has data, or a function's address taken. ``transient`` outcomes
+    (a time limit) depend on the machine and are not kept.
+    """
+
+    digest: str
+    error: str = ""
+    lone: bool = False
+    transient: bool = False
+
+
+def unit(key: str, source: str) -> Unit:
+    """Prepare a source: its device text with the ``#include`` lines taken out."""
+    text = device_text(source).rstrip()
+    tokens = tokenize(text)
+    includes = []
+    for token in reversed(tokens):
+        if token.kind == DIRECTIVE and _INCLUDE.match(token.text):
+            includes.append(" ".join(token.text.split("//")[0].split()))
+            text = text[: token.start] + " " * len(token.text) + text[token.end :]
+    return Unit(
+        key=key,
+        text=text,
+        includes=tuple(reversed(includes)),
+        kernels=tuple(dict.fromkeys(s.name for s in kernel_signatures(source))),
+        macros=macros(source),
+        balanced=unbalanced(tokens) is None,
+        takes_address=_takes_address(tokens),
+    )
+
+
+def _takes_address(tokens: Sequence[tuple[str, str, int, int]]) -> bool:
+    """Whether the name of a ``__device__`` function is used other than to call it."""
+    words = [token[1] for token in tokens]
+    functions = set()
+    for index, word in enumerate(words):
+        if word == "__device__":
+            for ahead in range(index + 1, min(index + 12, len(words) - 1)):
+                if words[ahead] in (";", "=", "{", "["):
+                    break
+                if words[ahead + 1] == "(" and tokens[ahead][0] == NAME:
+                    functions.add(words[ahead])
+                    break
+    return any(
+        word in functions and words[index + 1] not in ("(", "<")
+        for index, word in enumerate(words[:-1])
+    )
+
+
+def program(units: Sequence[tuple[int, Unit]]) -> str:
+    """The program that holds ``units``, each under its tag number."""
+    includes = dict.fromkeys(line for _, part in units for line in part.includes)
+    lines = [*includes]
+    for number, part in units:
+        lines.append(PRELUDE)  # again each time: the source before may have undefined a part of it
+        lines += [f"#define {name} {linked(name, number)}" for name in part.kernels]
+        lines += [f"namespace ka{number:05d} {{", f'#line 1 "m{number:05d}"', part.text, "}"]
+        lines += [f"#undef {name}" for name in (*part.kernels, *part.macros)]
+    return "\n".join(lines) + "\n"
+
+
+def linked(kernel: str, number: int) -> str:
+    """The name of a kernel inside a program."""
+    return f"{kernel}__ka{number:05d}"
+
+
+def stillborn_pass(worker: Worker, units: Sequence[Unit]) -> dict[str, Image]:
+    """The units that the compiler's front end refuses, by key, found in a few quick programs.
+
+    One bad unit can hide another, and the front end stops at 100 errors, so a chunk is repeated
+    until it is clean. Unbalanced units would swallow their neighbours and go alone.
+    """
+    found: dict[str, Image] = {}
+    for part in units:
+        if not part.balanced:
+            found.update(_check(worker, [part]))
+    rest = [part for part in units if part.balanced]
+    for start in range(0, len(rest), SYNTAX_BATCH):
+        found.update(_check(worker, rest[start : start + SYNTAX_BATCH]))
+    return found
+
+
+def _check(worker: Worker, units: Sequence[Unit]) -> dict[str, Image]:
+    found: dict[str, Image] = {}
+    left = list(units)
+    while left:
+        try:
+            made = worker.compile(
+                program(list(enumerate(left))), (SYNTAX_ONLY,), _seconds(len(left))
+            )
+        except WorkerDiedError as death:
+            if len(left) == 1:
+                found[left[0].key] = Image("", death.reason, transient=death.transient)
+                return found
+            return found | _halves(worker, left)
+        if made.ok:
+            return found
+        culprits = _front_end_errors(made.log)
+        if not culprits and len(left) == 1:
+            culprits = {0: first_error(made.log)}
+        if not culprits:
+            return found | _halves(worker, left)
+        found.update({left[number].key: Image("", error) for number, error in culprits.items()})
+        left = [part for number, part in enumerate(left) if number not in culprits]
+    return found
+
+
+def _halves(worker: Worker, units: Sequence[Unit]) -> dict[str, Image]:
+    middle = len(units) // 2
+    return _check(worker, units[:middle]) | _check(worker, units[middle:])
+
+
+def compile_lone(worker: Worker, part: Unit) -> Image:
+    """Compile one unit in a program of its own."""
+    try:
+        made = worker.compile(program([(0, part)]), (), _seconds(1))
+    except WorkerDiedError as death:
+        return Image("", death.reason, transient=death.transient)
+    if not made.ok:
+        errors = _front_end_errors(made.log) or _back_end_errors(made.log)
+        return Image("", errors.get(0, first_error(made.log)))
+    cubin = Cubin(made.image)
+    lone = bool(cubin.module_data()) or part.takes_address
+    return Image(_digest(cubin, part, 0), lone=lone)
+
+
+def compile_batch(
+    worker: Worker, units: Sequence[Unit], canary: Unit, expected: str
+) -> Iterator[tuple[Unit, Image]]:
+    """Images of ``units``, compiled together with ``canary``, whose lone digest is ``expected``."""
+    if len(units) <= 1:
+        yield from ((part, compile_lone(worker, part)) for part in units)
+        return
+    tagged = [*enumerate(units), (_CANARY, canary)]
+    try:
+        made = worker.compile(program(tagged), (), _seconds(len(tagged)))
+    except WorkerDiedError:
+        yield from _compile_halves(worker, units, canary, expected)
+        return
+    if not made.ok:
+        errors = _front_end_errors(made.log) or _back_end_errors(made.log)
+        errors = {number: text for number, text in errors.items() if number < len(units)}
+        if not errors:
+            yield from _compile_halves(worker, units, canary, expected)
+            return
+        yield from ((units[number], Image("", text)) for number, text in errors.items())
+        rest = [part for number, part in enumerate(units) if number not in errors]
+        yield from compile_batch(worker, rest, canary, expected)
+        return
+    cubin = Cubin(made.image)
+    if cubin.module_data() or _digest(cubin, canary, _CANARY) != expected:
+        yield from ((part, compile_lone(worker, part)) for part in units)
+        return
+    for number, part in enumerate(units):
+        yield part, Image(_digest(cubin, part, number), lone=part.takes_address)
+
+
+def _compile_halves(
+    worker: Worker, units: Sequence[Unit], canary: Unit, expected: str
+) -> Iterator[tuple[Unit, Image]]:
+    middle = len(units) // 2
+    yield from compile_batch(worker, units[:middle], canary, expected)
+    yield from compile_batch(worker, units[middle:], canary, expected)
+
+
+def _digest(cubin: Cubin, part: Unit, number: int) -> str:
+    return digest(cubin, [(name, linked(name, number)) for name in part.kernels])
+
+
+def _front_end_errors(log: str) -> dict[int, str]:
+    """First error per tag number, as ``line N: error: ...``."""
+    found: dict[int, str] = {}
+    for number, line, text in _FRONT_END.findall(log):
+        found.setdefault(int(number), f"line {line}: {text}")
+    return found
+
+
+def _back_end_errors(log: str) -> dict[int, str]:
+    """First assembler error per tag number; such an error names the kernel."""
+    found: dict[int, str] = {}
+    for match in _BACK_END.finditer(log):
+        text = re.sub(r"__ka\d{5}", "", match.group().strip())
+        found.setdefault(int(match.group(1)), text)
+    return found
+
+
+def _seconds(count: int) -> float:
+    """A time limit far above what ``count`` units take on a busy machine."""
+    return 60.0 + 2.0 * count
