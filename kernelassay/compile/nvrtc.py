@@ -1,0 +1,188 @@
+"""NVRTC without a GPU or a driver: options, versions, and one compilation.
+
+NVRTC can crash on a mutant, so mutants are compiled in worker processes
+(:mod:`kernelassay.compile.worker`); :func:`compile_program` is what such a worker runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kernelassay.errors import KernelSyntaxError, ToolchainError
+
+ARCHITECTURE = "sm_90"
+# No contraction: the code then rounds as the CPU executor and the float64 bound assume.
+OPTIONS = (f"--gpu-architecture={ARCHITECTURE}", "--fmad=false", "--std=c++17")
+SYNTAX_ONLY = "-fdevice-syntax-only"
+
+PRELUDE = """\
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fffffff)
+#endif
+#ifndef FLT_MAX
+#define FLT_MAX 3.402823466e+38f
+#endif
+#ifndef FLT_MIN
+#define FLT_MIN 1.175494351e-38f
+#endif
+#ifndef FLT_EPSILON
+#define FLT_EPSILON 1.192092896e-07f
+#endif
+#ifndef INT_MAX
+#define INT_MAX 2147483647
+#endif
+#ifndef INT_MIN
+#define INT_MIN (-INT_MAX - 1)
+#endif
+#ifndef LLONG_MAX
+#define LLONG_MAX 9223372036854775807LL
+#endif
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What NVRTC made of a program: an image, or none and the log that tells why."""
+
+    image: bytes
+    log: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an image (or, in a syntax-only pass, no error)."""
+        return not self.log.startswith(_FAILED)
+
+
+_FAILED = "failed\n"
+
+
+@lru_cache(maxsize=1)
+def unavailable_reason() -> str:
+    """Why NVRTC cannot be used here; "" when it can."""
+    try:
+        _bindings()
+        version()
+    except ToolchainError as error:
+        return error.what
+    return ""
+
+
+def available() -> bool:
+    """Whether NVRTC can be used here."""
+    return not unavailable_reason()
+
+
+@lru_cache(maxsize=1)
+def version() -> str:
+    """NVRTC's version, ``major.minor``, and the release of its wheel where known."""
+    nvrtc = _bindings()
+    try:
+        code, major, minor = nvrtc.nvrtcVersion()
+    except (OSError, RuntimeError) as error:
+        raise ToolchainError(
+            f"the NVRTC library does not load: {error}", hint="install kernelassay[nvrtc]"
+        ) from error
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise ToolchainError(f"NVRTC does not tell its version: {code}")
+    return f"{major}.{minor}{_wheel_release()}"
+
+
+def _wheel_release() -> str:
+    from importlib import metadata
+
+    try:
+        return f" ({metadata.version('nvidia-cuda-nvrtc')})"
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _bindings() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise ToolchainError(
+            f"cuda.bindings.nvrtc does not import: {error}", hint="install kernelassay[nvrtc]"
+        ) from error
+    return nvrtc
+
+
+@lru_cache(maxsize=1)
+def include_directories() -> tuple[str, ...]:
+    """Directories with the CUDA headers (``cuda_fp16.h``), from the runtime's wheel."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = list(spec.submodule_search_locations or ()) if spec is not None else []
+    found = [
+        str(header.parent)
+        for root in roots
+        for pattern in ("cu*/include/cuda_fp16.h", "cuda_runtime/include/cuda_fp16.h")
+        for header in sorted(Path(root).glob(pattern))
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def compile_program(program: str, extra: tuple[str, ...] = ()) -> Compilation:
+    """Compile ``program`` in this process, with :data:`OPTIONS` and ``extra`` ones.
+
+    A crash of NVRTC ends the process: give it text that is known to compile, or use a worker.
+    """
+    nvrtc = _bindings()
+    success = nvrtc.nvrtcResult.NVRTC_SUCCESS
+    includes = (f"--include-path={path}" for path in include_directories())
+    options = [option.encode() for option in (*OPTIONS, *includes, *extra)]
+    code, handle = nvrtc.nvrtcCreateProgram(program.encode(), b"kernels.cu", 0, [], [])
+    if code != success:
+        raise ToolchainError(f"NVRTC cannot make a program: {code}")
+    try:
+        (code,) = nvrtc.nvrtcCompileProgram(handle, len(options), options)
+        log = _log(nvrtc, handle)
+        if code != success:
+            return Compilation(b"", f"{_FAILED}{code.name}\n{log}")
+        if SYNTAX_ONLY in extra:
+            return Compilation(b"", log)
+        code, size = nvrtc.nvrtcGetCUBINSize(handle)
+        if code != success or size == 0:
+            raise ToolchainError(f"NVRTC made no cubin: {code}")
+        # bytes(n) is always a fresh object; a one-byte literal would be shared and overwritten.
+        image = bytes(size + 8)
+        nvrtc.nvrtcGetCUBIN(handle, image)
+        return Compilation(image[:size], log)
+    finally:
+        nvrtc.nvrtcDestroyProgram(handle)
+
+
+def _log(nvrtc: Any, handle: Any) -> str:
+    code, size = nvrtc.nvrtcGetProgramLogSize(handle)
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS or size <= 1:
+        return ""
+    buffer = bytes(size + 8)
+    nvrtc.nvrtcGetProgramLog(handle, buffer)
+    return buffer[:size].rstrip(b"\0").decode("utf-8", "replace")
+
+
+def compile_cubin(source: str) -> bytes:
+    """The cubin of a kernel source under its own kernel names, to be launched.
+
+    Raises ``KernelSyntaxError`` with the first compiler error.
+    """
+    from kernelassay.compile.source import device_text
+
+    made = compile_program(f'{PRELUDE}#line 1 "kernel"\n{device_text(source)}')
+    if not made.ok:
+        raise KernelSyntaxError(first_error(made.log))
+    return made.image
+
+
+def first_error(log: str) -> str:
+    """The first error line of a log, or its last line when none is marked."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for line in lines:
+        if "error" in line.lower() and not line.startswith("NVRTC_"):
+            return line
+    return lines[-1] if lines else "the compiler failed without a message"
