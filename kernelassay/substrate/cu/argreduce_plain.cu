@@ -1,6 +1,6 @@
-// @name@ over the middle axis of [outer, length, inner], the first of equal elements wins: one
+// @NAME@ over the middle axis of [outer, length, inner], the first of equal elements wins: one
 // thread per line.
-extern "C" __global__ void @name@(const float* __restrict__ x,@values_parameter@ long long* __restrict__ indices,
+extern "C" __global__ void @NAME@(const float* __restrict__ x,@VALUES_PARAMETER@ long long* __restrict__ indices,
                                   long long outer, int length, long long inner) {
     long long line = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (line >= outer * inner) return;
@@ -9,15 +9,15 @@ extern "C" __global__ void @name@(const float* __restrict__ x,@values_parameter@
     int where = 0;
     for (int i = 1; i < length; ++i) {
         float value = first[i * inner];
-        if (value @better@ best) {
+        if (value @BETTER@ best) {
             best = value;
             where = i;
         }
     }
-@store_values@    indices[line] = where;
+    indices[line] = where;@STORE_VALUES@
 }
 
-void launch(const float* x,@values_launch_parameter@ long long* indices, long long outer, int length, long long inner) {
+void launch(const float* x,@VALUES_LAUNCH_PARAMETER@ long long* indices, long long outer, int length, long long inner) {
     long long lines = outer * inner;
-    @name@<<<dim3((lines + 127) / 128), dim3(128)>>>(x,@values_argument@ indices, outer, length, inner);
+    @NAME@<<<dim3((lines + 127) / 128), dim3(128)>>>(x,@VALUES_ARGUMENT@ indices, outer, length, inner);
 }

@@ -6,7 +6,7 @@
 #define FULL 0xffffffffu
 
 extern "C" __global__ void attention_online(const float* __restrict__ q, const float* __restrict__ k,
-                                            const float* __restrict__ v,@mask_parameter@ float* __restrict__ y, int queries,
+                                            const float* __restrict__ v,@MASK_PARAMETER@ float* __restrict__ y, int queries,
                                             int keys, int width, int value_width) {
     extern __shared__ float shared[];
     float* q_row = shared;           // [width]
@@ -38,8 +38,8 @@ extern "C" __global__ void attention_online(const float* __restrict__ q, const f
                 dot += __shfl_down_sync(FULL, dot, offset);
             }
             if (lane == 0) {
-                float score = dot * scale@plus_mask@;
-@causal_mask@                tile[t] = score;
+                float score = @SCORE(dot * scale)@;
+                tile[t] = score;
             }
         }
         __syncthreads();
@@ -71,9 +71,9 @@ extern "C" __global__ void attention_online(const float* __restrict__ q, const f
     }
 }
 
-void launch(const float* q, const float* k, const float* v,@mask_launch_parameter@ float* y, int heads, int queries, int keys,
+void launch(const float* q, const float* k, const float* v,@MASK_LAUNCH_PARAMETER@ float* y, int heads, int queries, int keys,
             int width, int value_width) {
     int shared = (width + value_width) * sizeof(float);
-    attention_online<<<dim3(heads * queries), dim3(BLOCK), shared>>>(q, k, v,@mask_argument@ y, queries, keys, width,
+    attention_online<<<dim3(heads * queries), dim3(BLOCK), shared>>>(q, k, v,@MASK_ARGUMENT@ y, queries, keys, width,
                                                                      value_width);
 }

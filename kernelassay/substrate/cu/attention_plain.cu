@@ -1,6 +1,6 @@
 // Scaled dot-product attention over heads of q [heads, queries, width], k [heads, keys, width] and
 // v [heads, keys, value_width]: scores, softmax over each row of scores, weighted sum of values.
-extern "C" __global__ void attention_scores(const float* __restrict__ q, const float* __restrict__ k,@mask_parameter@
+extern "C" __global__ void attention_scores(const float* __restrict__ q, const float* __restrict__ k,@MASK_PARAMETER@
                                             float* __restrict__ scores, int heads, int queries, int keys, int width) {
     long long index = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= (long long)heads * queries * keys) return;
@@ -13,8 +13,8 @@ extern "C" __global__ void attention_scores(const float* __restrict__ q, const f
     for (int d = 0; d < width; ++d) {
         dot += q_row[d] * k_row[d];
     }
-    float score = dot / sqrtf((float)width)@plus_mask@;
-@causal_mask@    scores[index] = score;
+    float score = @SCORE(dot / sqrtf((float)width))@;
+    scores[index] = score;
 }
 
 extern "C" __global__ void attention_softmax(float* __restrict__ scores, long long rows, int keys) {
@@ -50,12 +50,12 @@ extern "C" __global__ void attention_values(const float* __restrict__ weights, c
     y[index] = sum;
 }
 
-void launch(const float* q, const float* k, const float* v,@mask_launch_parameter@ float* y, int heads, int queries, int keys,
+void launch(const float* q, const float* k, const float* v,@MASK_LAUNCH_PARAMETER@ float* y, int heads, int queries, int keys,
             int width, int value_width) {
     long long rows = (long long)heads * queries;
     float* scores;
     cudaMalloc(&scores, rows * keys * sizeof(float));
-    attention_scores<<<dim3((rows * keys + 255) / 256), dim3(256)>>>(q, k,@mask_argument@ scores, heads, queries, keys, width);
+    attention_scores<<<dim3((rows * keys + 255) / 256), dim3(256)>>>(q, k,@MASK_ARGUMENT@ scores, heads, queries, keys, width);
     attention_softmax<<<dim3((rows + 127) / 128), dim3(128)>>>(scores, rows, keys);
     attention_values<<<dim3((rows * value_width + 255) / 256), dim3(256)>>>(scores, v, y, heads, queries, keys,
                                                                           value_width);

@@ -19,8 +19,8 @@ extern "C" __global__ void batched_matmul_tiled(const float* __restrict__ a, con
         int buffer = 0;
         for (int step = 0; step < steps; ++step) {
             int k0 = step * TILE;
-@load_a@
-@load_b@
+@LOAD_A@
+@LOAD_B@
             __syncthreads();
             for (int k = 0; k < TILE; ++k) {
                 sum += tile_a[buffer][ty][k] * tile_b[buffer][k][tx];

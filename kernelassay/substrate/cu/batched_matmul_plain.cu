@@ -10,7 +10,7 @@ extern "C" __global__ void batched_matmul(const float* __restrict__ a, const flo
     const float* b_n = b + n * K * N;
     float sum = 0.0f;
     for (int k = 0; k < K; ++k) {
-        sum += a_n[@a_element@] * b_n[@b_element@];
+        sum += a_n[@A_ELEMENT@] * b_n[@B_ELEMENT@];
     }
     c[(n * M + row) * N + col] = sum;
 }

@@ -3,7 +3,7 @@
 #define OC_TILE 4
 #define CHUNK 8
 
-extern "C" __global__ void conv1d_staged(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv1d_staged(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                          float* __restrict__ output, int in_channels, int in_length,
                                          int out_channels, int out_length, int kernel_size, int stride, int padding,
                                          int dilation, int groups) {
@@ -45,17 +45,17 @@ extern "C" __global__ void conv1d_staged(const float* __restrict__ input, const 
     if (x >= out_length) return;
     for (int o = 0; o < count; ++o) {
         int oc = oc0 + o;
-        output[((long long)n * out_channels + oc) * out_length + x] = acc[o]@plus_bias@;
+        output[((long long)n * out_channels + oc) * out_length + x] = acc[o]@PLUS_BIAS@;
     }
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_length, int out_channels, int out_length, int kernel_size, int stride, int padding, int dilation,
             int groups) {
     int tiles = (out_channels / groups + OC_TILE - 1) / OC_TILE;
     dim3 block(128);
     dim3 grid((out_length + 127) / 128, groups * tiles, batch);
     int shared = OC_TILE * CHUNK * kernel_size * sizeof(float);
-    conv1d_staged<<<grid, block, shared>>>(input, weight,@bias_argument@ output, in_channels, in_length, out_channels,
+    conv1d_staged<<<grid, block, shared>>>(input, weight,@BIAS_ARGUMENT@ output, in_channels, in_length, out_channels,
                                            out_length, kernel_size, stride, padding, dilation, groups);
 }

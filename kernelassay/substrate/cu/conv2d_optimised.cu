@@ -2,7 +2,7 @@
 // For each input channel it stages the pixels' receptive field and the taps in shared memory.
 #define OC_TILE 4
 
-extern "C" __global__ void conv2d_tiled(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv2d_tiled(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                         float* __restrict__ output, int in_channels, int in_h, int in_w,
                                         int out_channels, int out_h, int out_w, int kernel_h, int kernel_w,
                                         int stride_h, int stride_w, int pad_h, int pad_w, int dilation_h,
@@ -58,11 +58,11 @@ extern "C" __global__ void conv2d_tiled(const float* __restrict__ input, const f
     if (oh >= out_h || ow >= out_w) return;
     for (int o = 0; o < count; ++o) {
         int oc = oc0 + o;
-        output[(((long long)n * out_channels + oc) * out_h + oh) * out_w + ow] = acc[o]@plus_bias@;
+        output[(((long long)n * out_channels + oc) * out_h + oh) * out_w + ow] = acc[o]@PLUS_BIAS@;
     }
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_h, int in_w, int out_channels, int out_h, int out_w, int kernel_h, int kernel_w, int stride_h,
             int stride_w, int pad_h, int pad_w, int dilation_h, int dilation_w, int groups) {
     // Large strides get fewer pixels per block, so that the receptive field fits in shared memory.
@@ -75,7 +75,7 @@ void launch(const float* input, const float* weight,@bias_launch_parameter@ floa
     dim3 block(block_w, block_h);
     dim3 grid(pixel_tiles, groups * oc_tiles, batch);
     int shared = (OC_TILE * kernel_h * kernel_w + tile_h * tile_w) * sizeof(float);
-    conv2d_tiled<<<grid, block, shared>>>(input, weight,@bias_argument@ output, in_channels, in_h, in_w, out_channels,
+    conv2d_tiled<<<grid, block, shared>>>(input, weight,@BIAS_ARGUMENT@ output, in_channels, in_h, in_w, out_channels,
                                           out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w,
                                           dilation_h, dilation_w, groups, tile_h, tile_w);
 }

@@ -2,7 +2,7 @@
 // sample, with the taps of one input channel at a time staged in shared memory.
 #define OC_TILE 8
 
-extern "C" __global__ void conv3d_staged(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv3d_staged(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                          float* __restrict__ output, int in_channels, int in_d, int in_h, int in_w,
                                          int out_channels, int out_d, int out_h, int out_w, int kernel_d, int kernel_h,
                                          int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
@@ -50,11 +50,11 @@ extern "C" __global__ void conv3d_staged(const float* __restrict__ input, const 
     if (!active) return;
     for (int o = 0; o < count; ++o) {
         int oc = oc0 + o;
-        output[((long long)n * out_channels + oc) * voxels + voxel] = acc[o]@plus_bias@;
+        output[((long long)n * out_channels + oc) * voxels + voxel] = acc[o]@PLUS_BIAS@;
     }
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_d, int in_h, int in_w, int out_channels, int out_d, int out_h, int out_w, int kernel_d, int kernel_h,
             int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h, int pad_w, int dilation_d,
             int dilation_h, int dilation_w, int groups) {
@@ -63,7 +63,7 @@ void launch(const float* input, const float* weight,@bias_launch_parameter@ floa
     dim3 block(128);
     dim3 grid((voxels + 127) / 128, groups * oc_tiles, batch);
     int shared = OC_TILE * kernel_d * kernel_h * kernel_w * sizeof(float);
-    conv3d_staged<<<grid, block, shared>>>(input, weight,@bias_argument@ output, in_channels, in_d, in_h, in_w,
+    conv3d_staged<<<grid, block, shared>>>(input, weight,@BIAS_ARGUMENT@ output, in_channels, in_d, in_h, in_w,
                                            out_channels, out_d, out_h, out_w, kernel_d, kernel_h, kernel_w, stride_d,
                                            stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
                                            groups);

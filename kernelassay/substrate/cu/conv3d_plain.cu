@@ -1,6 +1,6 @@
 // 3-d convolution, input [batch, in_channels, in_d, in_h, in_w], weight [out_channels,
 // in_channels / groups, kernel_d, kernel_h, kernel_w]: one thread per output element.
-extern "C" __global__ void conv3d(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv3d(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                   float* __restrict__ output, int batch, int in_channels, int in_d, int in_h, int in_w,
                                   int out_channels, int out_d, int out_h, int out_w, int kernel_d, int kernel_h,
                                   int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
@@ -19,7 +19,7 @@ extern "C" __global__ void conv3d(const float* __restrict__ input, const float* 
     int group_in = in_channels / groups;
     int group = oc / (out_channels / groups);
 
-    float sum = @bias@;
+    float sum = @BIAS@;
     for (int c = 0; c < group_in; ++c) {
         int ic = group * group_in + c;
         for (int kd = 0; kd < kernel_d; ++kd) {
@@ -40,14 +40,14 @@ extern "C" __global__ void conv3d(const float* __restrict__ input, const float* 
     output[index] = sum;
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_d, int in_h, int in_w, int out_channels, int out_d, int out_h, int out_w, int kernel_d, int kernel_h,
             int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h, int pad_w, int dilation_d,
             int dilation_h, int dilation_w, int groups) {
     long long total = (long long)batch * out_channels * out_d * out_h * out_w;
     dim3 block(256);
     dim3 grid((total + 255) / 256);
-    conv3d<<<grid, block>>>(input, weight,@bias_argument@ output, batch, in_channels, in_d, in_h, in_w, out_channels,
+    conv3d<<<grid, block>>>(input, weight,@BIAS_ARGUMENT@ output, batch, in_channels, in_d, in_h, in_w, out_channels,
                             out_d, out_h, out_w, kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w, pad_d,
                             pad_h, pad_w, dilation_d, dilation_h, dilation_w, groups);
 }

@@ -2,7 +2,7 @@
 // channel of one sample, with that channel's taps staged in shared memory CHUNK inputs at a time.
 #define CHUNK 16
 
-extern "C" __global__ void conv_transpose1d_staged(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv_transpose1d_staged(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                                    float* __restrict__ output, int in_channels, int in_length,
                                                    int out_channels, int out_length, int kernel_size, int stride,
                                                    int padding, int dilation, int groups) {
@@ -36,17 +36,17 @@ extern "C" __global__ void conv_transpose1d_staged(const float* __restrict__ inp
         __syncthreads();
     }
     if (x < out_length) {
-        output[((long long)n * out_channels + oc) * out_length + x] = sum@plus_bias@;
+        output[((long long)n * out_channels + oc) * out_length + x] = sum@PLUS_BIAS@;
     }
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_length, int out_channels, int out_length, int kernel_size, int stride, int padding, int dilation,
             int groups) {
     dim3 block(128);
     dim3 grid((out_length + 127) / 128, out_channels, batch);
     int shared = CHUNK * kernel_size * sizeof(float);
-    conv_transpose1d_staged<<<grid, block, shared>>>(input, weight,@bias_argument@ output, in_channels, in_length,
+    conv_transpose1d_staged<<<grid, block, shared>>>(input, weight,@BIAS_ARGUMENT@ output, in_channels, in_length,
                                                      out_channels, out_length, kernel_size, stride, padding, dilation,
                                                      groups);
 }

@@ -1,6 +1,6 @@
 // 1-d transposed convolution, weight [in_channels, out_channels / groups, kernel_size]: one thread per
 // output element gathers every input element whose scatter reaches it.
-extern "C" __global__ void conv_transpose1d(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv_transpose1d(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                             float* __restrict__ output, int batch, int in_channels, int in_length,
                                             int out_channels, int out_length, int kernel_size, int stride, int padding,
                                             int dilation, int groups) {
@@ -13,7 +13,7 @@ extern "C" __global__ void conv_transpose1d(const float* __restrict__ input, con
     int group_out = out_channels / groups;
     int group = oc / group_out;
 
-    float sum = @bias@;
+    float sum = @BIAS@;
     for (int k = 0; k < kernel_size; ++k) {
         int reach = x + padding - k * dilation;
         if (reach < 0 || reach % stride != 0) continue;
@@ -28,12 +28,12 @@ extern "C" __global__ void conv_transpose1d(const float* __restrict__ input, con
     output[index] = sum;
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_length, int out_channels, int out_length, int kernel_size, int stride, int padding, int dilation,
             int groups) {
     long long total = (long long)batch * out_channels * out_length;
     dim3 block(128);
     dim3 grid((total + 127) / 128);
-    conv_transpose1d<<<grid, block>>>(input, weight,@bias_argument@ output, batch, in_channels, in_length, out_channels,
+    conv_transpose1d<<<grid, block>>>(input, weight,@BIAS_ARGUMENT@ output, batch, in_channels, in_length, out_channels,
                                       out_length, kernel_size, stride, padding, dilation, groups);
 }

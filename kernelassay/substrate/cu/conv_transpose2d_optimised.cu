@@ -3,7 +3,7 @@
 #define OC_TILE 4
 #define SIDE 16
 
-extern "C" __global__ void conv_transpose2d_staged(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv_transpose2d_staged(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                                    float* __restrict__ output, int in_channels, int in_h, int in_w,
                                                    int out_channels, int out_h, int out_w, int kernel_h, int kernel_w,
                                                    int stride_h, int stride_w, int pad_h, int pad_w, int dilation_h,
@@ -51,11 +51,11 @@ extern "C" __global__ void conv_transpose2d_staged(const float* __restrict__ inp
     if (!active) return;
     for (int o = 0; o < count; ++o) {
         int oc = group * group_out + first + o;
-        output[(((long long)n * out_channels + oc) * out_h + oh) * out_w + ow] = acc[o]@plus_bias@;
+        output[(((long long)n * out_channels + oc) * out_h + oh) * out_w + ow] = acc[o]@PLUS_BIAS@;
     }
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_h, int in_w, int out_channels, int out_h, int out_w, int kernel_h, int kernel_w, int stride_h,
             int stride_w, int pad_h, int pad_w, int dilation_h, int dilation_w, int groups) {
     int oc_tiles = (out_channels / groups + OC_TILE - 1) / OC_TILE;
@@ -63,7 +63,7 @@ void launch(const float* input, const float* weight,@bias_launch_parameter@ floa
     dim3 block(SIDE, SIDE);
     dim3 grid(pixel_tiles, groups * oc_tiles, batch);
     int shared = OC_TILE * kernel_h * kernel_w * sizeof(float);
-    conv_transpose2d_staged<<<grid, block, shared>>>(input, weight,@bias_argument@ output, in_channels, in_h, in_w,
+    conv_transpose2d_staged<<<grid, block, shared>>>(input, weight,@BIAS_ARGUMENT@ output, in_channels, in_h, in_w,
                                                      out_channels, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w,
                                                      pad_h, pad_w, dilation_h, dilation_w, groups);
 }

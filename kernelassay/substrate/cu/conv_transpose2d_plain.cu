@@ -1,6 +1,6 @@
 // 2-d transposed convolution, weight [in_channels, out_channels / groups, kernel_h, kernel_w]: one thread
 // per output element gathers every input pixel whose scatter reaches it.
-extern "C" __global__ void conv_transpose2d(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv_transpose2d(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                             float* __restrict__ output, int batch, int in_channels, int in_h, int in_w,
                                             int out_channels, int out_h, int out_w, int kernel_h, int kernel_w,
                                             int stride_h, int stride_w, int pad_h, int pad_w, int dilation_h,
@@ -15,7 +15,7 @@ extern "C" __global__ void conv_transpose2d(const float* __restrict__ input, con
     int group_out = out_channels / groups;
     int group = oc / group_out;
 
-    float sum = @bias@;
+    float sum = @BIAS@;
     for (int kh = 0; kh < kernel_h; ++kh) {
         int reach_h = oh + pad_h - kh * dilation_h;
         if (reach_h < 0 || reach_h % stride_h != 0) continue;
@@ -36,13 +36,13 @@ extern "C" __global__ void conv_transpose2d(const float* __restrict__ input, con
     output[index] = sum;
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_h, int in_w, int out_channels, int out_h, int out_w, int kernel_h, int kernel_w, int stride_h,
             int stride_w, int pad_h, int pad_w, int dilation_h, int dilation_w, int groups) {
     long long total = (long long)batch * out_channels * out_h * out_w;
     dim3 block(256);
     dim3 grid((total + 255) / 256);
-    conv_transpose2d<<<grid, block>>>(input, weight,@bias_argument@ output, batch, in_channels, in_h, in_w, out_channels,
+    conv_transpose2d<<<grid, block>>>(input, weight,@BIAS_ARGUMENT@ output, batch, in_channels, in_h, in_w, out_channels,
                                       out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h,
                                       dilation_w, groups);
 }

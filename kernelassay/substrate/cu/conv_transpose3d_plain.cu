@@ -1,6 +1,6 @@
 // 3-d transposed convolution, weight [in_channels, out_channels / groups, kernel_d, kernel_h, kernel_w]:
 // one thread per output element gathers every input voxel whose scatter reaches it.
-extern "C" __global__ void conv_transpose3d(const float* __restrict__ input, const float* __restrict__ weight,@bias_parameter@
+extern "C" __global__ void conv_transpose3d(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
                                             float* __restrict__ output, int batch, int in_channels, int in_d, int in_h,
                                             int in_w, int out_channels, int out_d, int out_h, int out_w, int kernel_d,
                                             int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w,
@@ -21,7 +21,7 @@ extern "C" __global__ void conv_transpose3d(const float* __restrict__ input, con
     int group_out = out_channels / groups;
     int group = oc / group_out;
 
-    float sum = @bias@;
+    float sum = @BIAS@;
     for (int c = 0; c < group_in; ++c) {
         int ic = group * group_in + c;
         const float* volume = input + ((long long)n * in_channels + ic) * in_d * in_h * in_w;
@@ -44,14 +44,14 @@ extern "C" __global__ void conv_transpose3d(const float* __restrict__ input, con
     output[index] = sum;
 }
 
-void launch(const float* input, const float* weight,@bias_launch_parameter@ float* output, int batch, int in_channels,
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
             int in_d, int in_h, int in_w, int out_channels, int out_d, int out_h, int out_w, int kernel_d, int kernel_h,
             int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h, int pad_w, int dilation_d,
             int dilation_h, int dilation_w, int groups) {
     long long total = (long long)batch * out_channels * out_d * out_h * out_w;
     dim3 block(256);
     dim3 grid((total + 255) / 256);
-    conv_transpose3d<<<grid, block>>>(input, weight,@bias_argument@ output, batch, in_channels, in_d, in_h, in_w,
+    conv_transpose3d<<<grid, block>>>(input, weight,@BIAS_ARGUMENT@ output, batch, in_channels, in_d, in_h, in_w,
                                       out_channels, out_d, out_h, out_w, kernel_d, kernel_h, kernel_w, stride_d,
                                       stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
                                       groups);

@@ -1,4 +1,4 @@
-// Kullback-Leibler divergence of log-probabilities x from @target_kind@ t, divided by divisor: a
+// Kullback-Leibler divergence of log-probabilities x from @TARGET_KIND@ t, divided by divisor: a
 // grid-stride loop leaves one partial sum per block, a last block adds them up.
 #define WARP 32
 #define BLOCK 256
@@ -23,7 +23,7 @@ extern "C" __global__ void kl_div_partial(const float* __restrict__ x, const flo
     float sum = 0.0f;
     long long step = (long long)gridDim.x * BLOCK;
     for (long long i = (long long)blockIdx.x * BLOCK + threadIdx.x; i < total; i += step) {
-        sum += @term@;
+        sum += @TERM@;
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;

@@ -1,10 +1,10 @@
-// Kullback-Leibler divergence of log-probabilities x from @target_kind@ t, divided by divisor: one
+// Kullback-Leibler divergence of log-probabilities x from @TARGET_KIND@ t, divided by divisor: one
 // thread per term, then one thread for the sum.
 extern "C" __global__ void kl_div_terms(const float* __restrict__ x, const float* __restrict__ t,
                                         float* __restrict__ terms, long long total) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    terms[i] = @term@;
+    terms[i] = @TERM@;
 }
 
 extern "C" __global__ void kl_div_sum(const float* __restrict__ terms, float* __restrict__ y, long long total,

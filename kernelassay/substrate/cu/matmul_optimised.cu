@@ -4,7 +4,7 @@
 #define TILE_K 16
 #define THREADS 256
 
-extern "C" __global__ void matmul_tiled(const float* __restrict__ a, const float* __restrict__ b,@bias_parameter@
+extern "C" __global__ void matmul_tiled(const float* __restrict__ a, const float* __restrict__ b,@BIAS_PARAMETER@
                                         float* __restrict__ c, int M, int N, int K) {
     __shared__ float tile_a[TILE][TILE_K + 1];
     __shared__ float tile_b[TILE_K][TILE + 1];
@@ -16,8 +16,8 @@ extern "C" __global__ void matmul_tiled(const float* __restrict__ a, const float
 
     float acc00 = 0.0f, acc01 = 0.0f, acc10 = 0.0f, acc11 = 0.0f;
     for (int k0 = 0; k0 < K; k0 += TILE_K) {
-@load_a@
-@load_b@
+@LOAD_A@
+@LOAD_B@
         __syncthreads();
         for (int k = 0; k < TILE_K; ++k) {
             float a0 = tile_a[ty][k];
@@ -38,14 +38,14 @@ extern "C" __global__ void matmul_tiled(const float* __restrict__ a, const float
             int row = row0 + ty + 16 * i;
             int col = col0 + tx + 16 * j;
             if (row < M && col < N) {
-                c[(long long)row * N + col] = acc[i][j]@plus_bias@;
+                c[(long long)row * N + col] = acc[i][j]@PLUS_BIAS@;
             }
         }
     }
 }
 
-void launch(const float* a, const float* b,@bias_launch_parameter@ float* c, int M, int N, int K) {
+void launch(const float* a, const float* b,@BIAS_LAUNCH_PARAMETER@ float* c, int M, int N, int K) {
     dim3 block(16, 16);
     dim3 grid((N + TILE - 1) / TILE, (M + TILE - 1) / TILE);
-    matmul_tiled<<<grid, block>>>(a, b,@bias_argument@ c, M, N, K);
+    matmul_tiled<<<grid, block>>>(a, b,@BIAS_ARGUMENT@ c, M, N, K);
 }

@@ -9,7 +9,7 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-extern "C" __global__ void matvec_block(const float* __restrict__ a, const float* __restrict__ x,@bias_parameter@
+extern "C" __global__ void matvec_block(const float* __restrict__ a, const float* __restrict__ x,@BIAS_PARAMETER@
                                         float* __restrict__ y, int rows, int cols) {
     __shared__ float partial[WARP];
     int row = blockIdx.x;
@@ -38,10 +38,10 @@ extern "C" __global__ void matvec_block(const float* __restrict__ a, const float
     if (warp == 0) {
         sum = lane < blockDim.x / WARP ? partial[lane] : 0.0f;
         sum = warp_sum(sum);
-        if (lane == 0) y[row] = sum@plus_bias@;
+        if (lane == 0) y[row] = sum@PLUS_BIAS@;
     }
 }
 
-void launch(const float* a, const float* x,@bias_launch_parameter@ float* y, int rows, int cols) {
-    matvec_block<<<dim3(rows), dim3(256)>>>(a, x,@bias_argument@ y, rows, cols);
+void launch(const float* a, const float* x,@BIAS_LAUNCH_PARAMETER@ float* y, int rows, int cols) {
+    matvec_block<<<dim3(rows), dim3(256)>>>(a, x,@BIAS_ARGUMENT@ y, rows, cols);
 }
