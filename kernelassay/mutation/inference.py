@@ -52,8 +52,14 @@ class Declared:
     type: CType
     type_text: str
     node: Node
+    declarator: Node
     start: int
     scope: tuple[int, int]
+
+    @property
+    def value(self) -> Node | None:
+        """The initialiser's expression, if the declaration has one."""
+        return self.declarator.child_by_field_name("value")
 
 
 class Types:
@@ -132,6 +138,7 @@ class Types:
                 type=found,
                 type_text=self._spelling(node, declarator, inner),
                 node=node,
+                declarator=declarator,
                 start=inner.start_byte,
                 scope=(scope_node.start_byte, scope_node.end_byte),
             )

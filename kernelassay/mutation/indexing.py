@@ -1,0 +1,9 @@
+"""Indexing faults: which element a thread reads, writes or works on."""
+
+from __future__ import annotations
+
+from kernelassay.mutation.indexing_subscripts import RULES as SUBSCRIPTS
+from kernelassay.mutation.indexing_threads import RULES as THREADS
+from kernelassay.mutation.rule import Rule
+
+RULES: tuple[Rule, ...] = (*THREADS, *SUBSCRIPTS)
