@@ -123,6 +123,18 @@ def sizes(tree: KernelTree, function: Node) -> list[str]:
     return known
 
 
+def visible(tree: KernelTree, node: Node, candidates: list[str]) -> list[str]:
+    """The sizes of ``candidates`` that are declared before ``node`` in a scope around it."""
+    found = []
+    for name in candidates:
+        for declared in tree.declarations(name):
+            after = declared.declarator.end_byte <= node.start_byte
+            if after and declared.scope[0] <= node.start_byte < declared.scope[1]:
+                found.append(name)
+                break
+    return found
+
+
 def sibling(name: str, candidates: list[str]) -> str | None:
     """The size most easily mistaken for ``name``.
 

@@ -271,6 +271,10 @@ class KernelTree:
         """The declaration an identifier refers to; None for macros, built-ins and functions."""
         return self._types.lookup(identifier)
 
+    def declarations(self, name: str) -> tuple[Declared, ...]:
+        """All declarations of ``name`` anywhere in the source, in order."""
+        return self._types.declarations(name)
+
     def kind(self, node: Node) -> str:
         """The static type of an expression, one of ``cuda_types.KINDS``."""
         return self._types.of(node).kind
