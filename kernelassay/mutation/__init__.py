@@ -1,6 +1,6 @@
 """Mutation of kernel sources: the syntax tree, the rules by family, the engine."""
 
-from kernelassay.mutation.catalogue import RULES, rule, select
+from kernelassay.mutation.catalogue import RULES, select
 from kernelassay.mutation.engine import Mutant, MutantSet, apply, diff, mutant_id, mutants
 from kernelassay.mutation.rule import FAMILIES, Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, LaunchSite, Parameter
@@ -21,6 +21,5 @@ __all__ = [
     "diff",
     "mutant_id",
     "mutants",
-    "rule",
     "select",
 ]
