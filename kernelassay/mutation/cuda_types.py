@@ -129,11 +129,8 @@ def promote(left: CType, right: CType) -> CType:
         return left if left.depth else right
     one, two = left.kind, right.kind
     if one == "unknown" or two == "unknown":
-        if left.base == right.base:
-            return left
         # A vector type or a template parameter absorbs a scalar.
-        known = one if two == "unknown" else two
-        return UNKNOWN if known != "double" else DOUBLE
+        return left if left.base == right.base else UNKNOWN
     kind = one if _RANK[one] >= _RANK[two] else two
     return _PROMOTED.get(kind, INT)
 

@@ -1,0 +1,178 @@
+"""Small questions and rewrites that several rule families share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from kernelassay.mutation.rule import Edit
+from kernelassay.mutation.tree import KernelTree, insert, replace
+
+PRECEDENCE = {
+    "||": 1,
+    "&&": 2,
+    "|": 3,
+    "^": 4,
+    "&": 5,
+    "==": 6,
+    "!=": 6,
+    "<": 7,
+    ">": 7,
+    "<=": 7,
+    ">=": 7,
+    "<<": 8,
+    ">>": 8,
+    "+": 9,
+    "-": 9,
+    "*": 10,
+    "/": 10,
+    "%": 10,
+}
+_ATOMS = frozenset(
+    [
+        "identifier",
+        "number_literal",
+        "subscript_expression",
+        "call_expression",
+        "field_expression",
+        "parenthesized_expression",
+        "true",
+        "false",
+    ]
+)
+
+
+def field(node: Node, name: str) -> Node:
+    """The child under a field that the grammar guarantees."""
+    child = node.child_by_field_name(name)
+    if child is None:
+        raise ValueError(f"{node.type} has no field {name!r}")
+    return child
+
+
+def operator(tree: KernelTree, node: Node) -> str:
+    """The operator of a unary, binary or assignment expression; ``""`` for other nodes."""
+    found = node.child_by_field_name("operator")
+    return tree.text(found) if found is not None else ""
+
+
+def binaries(tree: KernelTree, *operators: str, within: Node | None = None) -> Iterator[Node]:
+    """The binary expressions with one of ``operators``, in source order."""
+    for node in tree.nodes("binary_expression", within=within):
+        if operator(tree, node) in operators:
+            yield node
+
+
+def bare(node: Node) -> Node:
+    """The expression inside any parentheses around it."""
+    while node.type == "parenthesized_expression":
+        node = node.named_children[0]
+    return node
+
+
+def outer(tree: KernelTree, node: Node) -> Node:
+    """``node``, or the outermost parentheses around it."""
+    parent = tree.parent(node)
+    while parent is not None and parent.type == "parenthesized_expression":
+        node, parent = parent, tree.parent(parent)
+    return node
+
+
+def atom(tree: KernelTree, node: Node) -> str:
+    """The text of an expression, in parentheses unless it binds tighter than any operator."""
+    text = tree.text(node)
+    simple = node.type in _ATOMS and not text.startswith("-")
+    return text if simple else f"({text})"
+
+
+def number(tree: KernelTree, node: Node) -> float | None:
+    """The value of a number literal (in parentheses or not), else None."""
+    node = bare(node)
+    if node.type != "number_literal":
+        return None
+    text = tree.text(node).lower()
+    try:
+        if text.startswith(("0x", "-0x", "0b")):
+            return float(int(text.rstrip("ul"), 0))
+        return float(text.rstrip("ful"))
+    except ValueError:
+        return None
+
+
+def swap(tree: KernelTree, one: Node, two: Node) -> tuple[Edit, Edit]:
+    """The edits that exchange two expressions, parenthesised where their new place needs it."""
+    return replace(one, tree.text(two)), replace(two, tree.text(one))
+
+
+def change_operator(tree: KernelTree, node: Node, new: str) -> list[Edit]:
+    """The edits that give a binary expression another operator and keep its operands.
+
+    ``a * b`` under ``-`` becomes ``(a + b)``, and ``a + b + c`` becomes ``(a + b) * c``.
+    """
+    old = operator(tree, node)
+    edits = [replace(field(node, "operator"), new)]
+    for name in ("left", "right"):
+        side = field(node, name)
+        weaker = PRECEDENCE.get(operator(tree, side), 99) < PRECEDENCE[new]
+        if side.type == "conditional_expression" or (side.type == "binary_expression" and weaker):
+            edits += [insert(side.start_byte, "("), insert(side.end_byte, ")")]
+    parent = tree.parent(node)
+    if parent is not None and PRECEDENCE[new] < PRECEDENCE[old] and _binds(tree, parent, new):
+        edits += [insert(node.start_byte, "("), insert(node.end_byte, ")")]
+    return edits
+
+
+def _binds(tree: KernelTree, parent: Node, new: str) -> bool:
+    if parent.type in ("unary_expression", "cast_expression", "pointer_expression"):
+        return True
+    if parent.type != "binary_expression":
+        return False
+    outside = operator(tree, parent)
+    # A lower operator on the right of `-` or `/` needs parentheses at equal strength too.
+    return PRECEDENCE[outside] > PRECEDENCE[new] or (
+        PRECEDENCE[outside] == PRECEDENCE[new] and outside in ("-", "/", "%")
+    )
+
+
+def call_name(tree: KernelTree, call: Node) -> str:
+    """The name of the function a call expression calls."""
+    function = field(call, "function")
+    if function.type == "template_function":
+        function = field(function, "name")
+    return tree.text(function)
+
+
+def arguments(call: Node) -> list[Node]:
+    """The argument expressions of a call."""
+    listed = call.child_by_field_name("arguments")
+    return [] if listed is None else [c for c in listed.named_children if c.type != "comment"]
+
+
+def calls(tree: KernelTree, *names: str, within: Node | None = None) -> Iterator[Node]:
+    """The calls of the named functions, in source order."""
+    for node in tree.nodes("call_expression", within=within):
+        if call_name(tree, node) in names:
+            yield node
+
+
+def in_loop_header(tree: KernelTree, node: Node) -> bool:
+    """Whether ``node`` lies in the parentheses of a ``for``."""
+    below = node
+    for above in tree.ancestors(node):
+        if above.type == "for_statement":
+            body = above.child_by_field_name("body")
+            return body is None or below.id != body.id
+        if above.type in ("compound_statement", "function_definition"):
+            return False
+        below = above
+    return False
+
+
+def in_bound(tree: KernelTree, node: Node) -> bool:
+    """Whether ``node`` lies in a bound test or in the header of a ``for``."""
+    if in_loop_header(tree, node):
+        return True
+    return tree.is_bound(node) or any(
+        tree.is_bound(above) for above in tree.ancestors(node) if above.type == "binary_expression"
+    )
