@@ -186,8 +186,8 @@ _UNROLLED = """    int i = 0;
     for (; i + 3 < n; i += 4) {}"""
 
 
-def _kernels(*bodies: str) -> tuple[str, ...]:
-    return tuple(kernel(body) for body in bodies)
+def _example(before: str, after: str) -> Example:
+    return Example(kernel(before), (kernel(after),))
 
 
 RULES = (
@@ -198,20 +198,20 @@ RULES = (
         "the last n % 4 elements are never handled",
         _tail_drop,
         (
-            Example(
-                *_kernels(
+            _example(
+                (
                     f"{_TAIL}\n    for (int i = n4 * 4 + threadIdx.x; i < n; i += blockDim.x)"
                     " y[i] = x[i];"
                 ),
-                _kernels(f"{_TAIL}\n    "),
+                (f"{_TAIL}\n    "),
             ),
-            Example(
-                *_kernels(f"{_UNROLLED}\n    for (; i < n; ++i) y[i] = x[i];"),
-                _kernels(f"{_UNROLLED}\n    "),
+            _example(
+                (f"{_UNROLLED}\n    for (; i < n; ++i) y[i] = x[i];"),
+                (f"{_UNROLLED}\n    "),
             ),
-            Example(
-                *_kernels("if (n % 4 == 0) { y[0] = x[0]; } else { y[1] = x[1]; }"),
-                _kernels("if (n % 4 == 0) { y[0] = x[0]; } else {}"),
+            _example(
+                ("if (n % 4 == 0) { y[0] = x[0]; } else { y[1] = x[1]; }"),
+                ("if (n % 4 == 0) { y[0] = x[0]; } else {}"),
             ),
         ),
     ),
@@ -222,26 +222,24 @@ RULES = (
         "a vector access without the test that the whole vector lies inside",
         _tail_mask_full,
         (
-            Example(
-                *_kernels("int i = 4 * threadIdx.x;\nif (i + 3 < n) y[i + 3] = x[i + 3];"),
-                _kernels("int i = 4 * threadIdx.x;\nif (true) y[i + 3] = x[i + 3];"),
+            _example(
+                ("int i = 4 * threadIdx.x;\nif (i + 3 < n) y[i + 3] = x[i + 3];"),
+                ("int i = 4 * threadIdx.x;\nif (true) y[i + 3] = x[i + 3];"),
             ),
-            Example(
-                *_kernels("if (n % 4 == 0) { y[0] = x[0]; } else { y[1] = x[1]; }"),
-                _kernels("if (true) { y[0] = x[0]; } else { y[1] = x[1]; }"),
+            _example(
+                ("if (n % 4 == 0) { y[0] = x[0]; } else { y[1] = x[1]; }"),
+                ("if (true) { y[0] = x[0]; } else { y[1] = x[1]; }"),
             ),
-            Example(
-                *_kernels("int i = 4 * threadIdx.x;\nint count = min(4, n - i);\ny[i] = count;"),
-                _kernels("int i = 4 * threadIdx.x;\nint count = 4;\ny[i] = count;"),
+            _example(
+                ("int i = 4 * threadIdx.x;\nint count = min(4, n - i);\ny[i] = count;"),
+                ("int i = 4 * threadIdx.x;\nint count = 4;\ny[i] = count;"),
             ),
-            Example(
-                *_kernels(
+            _example(
+                (
                     "int i = 4 * threadIdx.x;\n"
                     "for (int j = 0; j < 4 && i + j < n; ++j) y[i + j] = x[i + j];"
                 ),
-                _kernels(
-                    "int i = 4 * threadIdx.x;\nfor (int j = 0; j < 4; ++j) y[i + j] = x[i + j];"
-                ),
+                ("int i = 4 * threadIdx.x;\nfor (int j = 0; j < 4; ++j) y[i + j] = x[i + j];"),
             ),
         ),
     ),
