@@ -346,9 +346,9 @@ RULES: tuple[Rule, ...] = (
         find=_accumulate_sign,
         examples=(
             _pair(
-                "float acc = 0.0f;\nint i = 0;\ni += 2;\nacc += x[i];\nacc *= 2.0f;\ny[0] = acc;",
-                "float acc = 0.0f;\nint i = 0;\ni += 2;\nacc -= x[i];\nacc *= 2.0f;\ny[0] = acc;",
-                "float acc = 0.0f;\nint i = 0;\ni += 2;\nacc += x[i];\nacc /= 2.0f;\ny[0] = acc;",
+                "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc += x[i];\nacc *= 2.0f;\ny[0] = acc;",
+                "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc -= x[i];\nacc *= 2.0f;\ny[0] = acc;",
+                "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc += x[i];\nacc /= 2.0f;\ny[0] = acc;",
             ),
             _pair(
                 "float acc = 0.0f;\nacc = fmaf(x[0], x[1], acc);\ny[0] = acc;",
