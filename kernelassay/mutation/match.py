@@ -410,9 +410,7 @@ def accumulators(tree: KernelTree) -> Iterator[tuple[str, tuple[Update, ...]]]:
 
 def terms_of(tree: KernelTree, function: Node, name: str) -> list[str]:
     """The texts of everything summed into ``name``, single-valued names resolved."""
-    return [
-        tree.text(resolve(tree, u.term)) for u in updates(tree, function) if u.name == name
-    ]
+    return [tree.text(resolve(tree, u.term)) for u in updates(tree, function) if u.name == name]
 
 
 def words(text: str) -> list[str]:

@@ -201,9 +201,7 @@ def _epilogue_reorder(tree: KernelTree) -> Iterator[Mutation]:
                 break
 
 
-def _bias_before_scale(
-    tree: KernelTree, node: Node, left: Node, right: Node
-) -> Iterator[Mutation]:
+def _bias_before_scale(tree: KernelTree, node: Node, left: Node, right: Node) -> Iterator[Mutation]:
     for scaled, bias in ((left, right), (right, left)):
         factors = binary(tree, _expand(tree, scaled), "*")
         if not factors or not (_is_bias(tree, bias) or role(tree, bias) == "aligned"):
@@ -438,9 +436,7 @@ DROP_BIAS = Rule(
     "the bias was not fused",
     _drop_bias,
     (
-        _example(
-            _BIASED, "    y[i] = x[i] * 2.0f + bias[i % c];", "    y[i] = x[i] * 2.0f;"
-        ),
+        _example(_BIASED, "    y[i] = x[i] * 2.0f + bias[i % c];", "    y[i] = x[i] * 2.0f;"),
         _example(
             _BIASED,
             "    float acc = bias[i % c];\n    for (int k = 0; k < c; ++k) acc += x[k];\n"
@@ -497,8 +493,7 @@ EPILOGUE_REORDER = Rule(
         _example(
             _BIASED,
             "    const float t1 = x[i] + bias[i % c];\n    y[i] = fmaxf(t1, 0.0f);",
-            "    const float t1 = x[i] + bias[i % c];\n"
-            "    y[i] = fmaxf(x[i], 0.0f) + bias[i % c];",
+            "    const float t1 = x[i] + bias[i % c];\n    y[i] = fmaxf(x[i], 0.0f) + bias[i % c];",
         ),
     ),
 )

@@ -281,9 +281,7 @@ def _eps_inside_outside(tree: KernelTree) -> Iterator[Mutation]:
                     root = _SQRT[0] if tree.kind(node) == "float" else _SQRT[1]
                     text = f"{root}({tree.text(value)}) + {term(tree, eps)}"
                     one = "1.0f" if tree.kind(node) == "float" else "1.0"
-                    yield mutation(
-                        put(tree, node, text if name in _SQRT else f"{one} / ({text})")
-                    )
+                    yield mutation(put(tree, node, text if name in _SQRT else f"{one} / ({text})"))
                     break
         elif node.type == "binary_expression":
             for root_node, eps in _both_ways(binary(tree, node, "+")):

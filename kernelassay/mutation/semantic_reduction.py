@@ -162,9 +162,11 @@ def _other_starts(tree: KernelTree, value: Node) -> tuple[str, ...]:
     if _is_infinite(tree, value):
         is_low = tree.text(strip(value)).startswith("-")
         return ("0.0f", "1.17549435e-38f") if is_low else ("0.0f",)
-    return {0.0: ("1.0f",), 1.0: ("0.0f",)}.get(number(tree, value) or 0.0, ()) if (
-        number(tree, value) is not None
-    ) else ()
+    return (
+        {0.0: ("1.0f",), 1.0: ("0.0f",)}.get(number(tree, value) or 0.0, ())
+        if (number(tree, value) is not None)
+        else ()
+    )
 
 
 # -- divisors ----------------------------------------------------------------------------------------
@@ -366,10 +368,7 @@ def _best(loop: str, test: str) -> str:
 
 
 def _scan(first: str, second: str, loop: str = "int j = 0; j < cols; ++j") -> str:
-    return (
-        f"    float run = 0.0f;\n    for ({loop}) {{\n"
-        f"        {first}\n        {second}\n    }}"
-    )
+    return f"    float run = 0.0f;\n    for ({loop}) {{\n        {first}\n        {second}\n    }}"
 
 
 def _maximum(start: str) -> str:

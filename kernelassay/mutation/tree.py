@@ -17,7 +17,7 @@ import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
 from kernelassay.errors import KernelSyntaxError
-from kernelassay.mutation.inference import Types
+from kernelassay.mutation.inference import Declared, Types
 from kernelassay.mutation.roles import Roles
 from kernelassay.mutation.rule import Edit, Mutation
 
@@ -266,6 +266,14 @@ class KernelTree:
     def declared_type(self, function: Node, name: str) -> str | None:
         """The spelled type of a parameter or local of ``function`` (its first declaration)."""
         return self._types.spelled(function, name)
+
+    def declared(self, identifier: Node) -> Declared | None:
+        """The declaration an identifier refers to; None for macros, built-ins and functions."""
+        return self._types.lookup(identifier)
+
+    def declarations(self, name: str) -> tuple[Declared, ...]:
+        """All declarations of ``name`` anywhere in the source, in order."""
+        return self._types.declarations(name)
 
     def kind(self, node: Node) -> str:
         """The static type of an expression, one of ``cuda_types.KINDS``."""
