@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.boundary_tails import is_tail_guard
+from kernelassay.mutation.boundary_tails import is_tail_guard, vector_width
 from kernelassay.mutation.bounds import (
     BoundTest,
     Guard,
     Halo,
-    as_guard,
+    bound_test,
     guards,
     halos,
     is_clip,
@@ -148,7 +148,9 @@ def _guarded_region(tree: KernelTree, guard: Guard) -> list[Node]:
 
 def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
     known = extents(tree)
-    for node in tree.nodes("call_expression", "conditional_expression", "if_statement"):
+    for node in tree.nodes(
+        "call_expression", "conditional_expression", "if_statement", "while_statement"
+    ):
         if node.type == "call_expression":
             given = arguments(node)
             if called(tree, node) not in ("max", "min") or len(given) != 2:
@@ -157,6 +159,8 @@ def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
                 continue
             varying = [a for a in given if not known.fixed(a)]
             fixed = [a for a in given if known.fixed(a)]
+            if vector_width(tree, node) is not None:
+                continue
             if len(varying) == 1 and _is_edge(tree, called(tree, node), fixed[0]):
                 yield mutation(replace(node, wrap(tree, varying[0])))
         elif node.type == "conditional_expression" and is_clip(tree, node):
@@ -164,7 +168,7 @@ def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
             varying = [a for a in chosen if not known.fixed(a)]
             if len(varying) == 1:
                 yield mutation(replace(node, wrap(tree, varying[0])))
-        elif node.type == "if_statement" and _clips(tree, node):
+        elif node.type.endswith("_statement") and _clips(tree, node):
             yield mutation(without_statement(tree, node))
 
 
@@ -175,18 +179,18 @@ def _is_edge(tree: KernelTree, function: str, node: Node) -> bool:
 
 
 def _clips(tree: KernelTree, node: Node) -> bool:
-    """Whether an ``if`` is ``if (i < 0) i = 0;``."""
-    guard = as_guard(tree, node)
-    body = only_statement(child(node, "consequence"))
-    if guard is None or len(guard.tests) != 1 or not guard.pure or not body.named_children:
+    """Whether a statement is ``if (i < 0) i = 0;`` or ``while (i < 0) i += step;``."""
+    test = bound_test(tree, bare(child(child(node, "condition"), "value")), inside=True)
+    body = only_statement(child(node, "consequence" if node.type == "if_statement" else "body"))
+    if test is None or body.type != "expression_statement" or not body.named_children:
         return False
     assigned = body.named_children[0]
-    if body.type != "expression_statement" or assigned.type != "assignment_expression":
+    if assigned.type != "assignment_expression":
         return False
-    same = tree.text(child(assigned, "left")) == tree.text(bare(guard.tests[0].index))
-    return (
-        same and operator(tree, assigned) == "=" and extents(tree).fixed(child(assigned, "right"))
-    )
+    symbol = "=" if node.type == "if_statement" else "+="
+    same = tree.text(child(assigned, "left")) == tree.text(bare(test.index))
+    fixed = extents(tree).fixed(child(assigned, "right"))
+    return same and fixed and operator(tree, assigned) == symbol
 
 
 def _tile_edge_unguarded(tree: KernelTree) -> Iterator[Mutation]:
@@ -233,6 +237,7 @@ def _empty_slice_init(tree: KernelTree) -> Iterator[Mutation]:
             right = bare(child(node, "condition")).child_by_field_name("right")
             if (
                 literal(tree, right) in (0, 1)
+                and "%" not in tree.text(child(node, "condition"))
                 and _divides(tree, then)
                 and not _reads_memory(tree, otherwise)
             ):
@@ -256,9 +261,21 @@ def _slice_size(tree: KernelTree, store: Node) -> str:
         if loop.test is None or loop.geometric or loop.node.end_byte > store.start_byte:
             continue
         bound = tree.text(bare(loop.test.bound))
-        if tree.function(loop.node).id == function.id and bound in sizes:
+        same = tree.function(loop.node).id == function.id
+        if same and (bound in sizes or _is_top_level_extent(tree, bare(loop.test.bound))):
             return bound
     return ""
+
+
+def _is_top_level_extent(tree: KernelTree, name: Node) -> bool:
+    """Whether a name is a fixed local of the function's outermost block, so visible below."""
+    known = extents(tree)
+    value = known.definition(name)
+    if value is None or not known.fixed(name):
+        return False
+    declaration = tree.enclosing(value, "declaration")
+    block = tree.parent(declaration) if declaration is not None else None
+    return block is not None and block.id == child(tree.function(name), "body").id
 
 
 def _divides(tree: KernelTree, node: Node) -> bool:
@@ -362,6 +379,10 @@ WINDOW_CLIP = _rule(
         _POOL,
         _POOL.replace("max(start, 0)", "start"),
         _POOL.replace("min(start + 3, n)", "(start + 3)"),
+    ),
+    _example(
+        "int i = threadIdx.x - 4;\nwhile (i < 0) i += 2;\ny[i] = x[i];",
+        "int i = threadIdx.x - 4;\n\ny[i] = x[i];",
     ),
     _example(
         "int start = threadIdx.x - 1;\nif (start < 0) start = 0;\ny[start] = x[start];",
