@@ -12,11 +12,11 @@ import ast
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelassay.errors import ProblemError, UsageError, unknown_name
-from kernelassay.input_shapes import shape_overrides
+from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Verdict, shape_overrides
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 32
 QUICK_BATTERY = 20
+SMALL_WORK = 4_000_000
 
 TARGETED = (
     "sign-mixed",
@@ -101,11 +102,11 @@ def battery(
     problem: Problem,
     *,
     quick: bool = False,
-    accepts: Callable[[Mapping[str, int]], bool] | None = None,
+    trial: Callable[[Mapping[str, int]], Verdict] | None = None,
 ) -> tuple[InputSpec, ...]:
     """The inputs for one problem, at most 32 (``quick``: 20), always in the same order.
 
-    Without ``accepts`` the problem is not executed, and some shapes may turn out not to fit it;
+    Without ``trial`` the problem is not executed, and some shapes may turn out not to fit it;
     :func:`settled_battery` tries them.
     """
     specs = list(official_inputs())
@@ -121,7 +122,7 @@ def battery(
             )
     specs.append(InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided"))
     room = (QUICK_BATTERY if quick else FULL_BATTERY) - len(specs)
-    for index, overrides in enumerate(shape_overrides(problem, room, accepts)):
+    for index, overrides in enumerate(shape_overrides(problem, room, trial)):
         # Drawn values in between: some references are defined on their own domain only.
         transform = ("sign-mixed", "official")[index % 2]
         sizes = ",".join(f"{name}={value}" for name, value in overrides)
@@ -130,19 +131,30 @@ def battery(
 
 
 def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, ...]:
-    """:func:`battery` with the shapes the problem accepts. EXECUTES it: in a worker only."""
-    import torch
+    """:func:`battery` with shapes that run and cost little. EXECUTES the problem: in a worker only.
 
-    @lru_cache(maxsize=None)
-    def runs(overrides: tuple[tuple[str, int], ...]) -> bool:
+    A shape may cost four times the work and elements of the problem's own sizes, or 4 MFLOP and
+    64k elements where that is more.
+    """
+    from kernelassay.measure import TooLargeError, measure
+
+    own = measure(load(problem), fake=True)
+    work = max(GROWTH * own.work, SMALL_WORK)
+    elements = max(GROWTH * own.elements, SMALL_VOLUME)
+
+    @cache
+    def tried(overrides: tuple[tuple[str, int], ...]) -> Verdict:
         try:
-            loaded = load(problem, dict(overrides))
-            output = loaded.forward(loaded.build_model(), loaded.draw(_TARGETED_SEED))
+            found = measure(load(problem, dict(overrides)), element_limit=elements)
+        except TooLargeError:
+            return "too-large"
         except ProblemError:
-            return False
-        return output.numel() > 0 and bool(torch.isfinite(output.double()).all())
+            return "refused"
+        if found.work > work or found.elements > elements:
+            return "too-large"
+        return "fits" if found.finite else "refused"
 
-    return battery(problem, quick=quick, accepts=lambda moved: runs(tuple(moved.items())))
+    return battery(problem, quick=quick, trial=lambda moved: tried(tuple(moved.items())))
 
 
 def has_parameters(problem: Problem) -> bool:
@@ -239,5 +251,5 @@ def redrawn_state(loaded: LoadedProblem, seed: int) -> dict[str, torch.Tensor]:
         for index, parameter in enumerate(model.parameters()):
             if parameter.numel() and bool((parameter == parameter.flatten()[0]).all()):
                 noise = Source(generator_for(seed, index)).mixed(parameter)
-                parameter += (0.5 * noise).to(parameter.dtype)
+                parameter.add_((0.5 * noise).to(parameter.dtype))
     return dict(model.state_dict())
