@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelassay.errors import ProblemError, unknown_name
+from kernelassay.errors import KernelassayError, ProblemError, unknown_name
 
 if TYPE_CHECKING:
     import torch
@@ -268,7 +268,7 @@ def _blamed(problem: Problem, what: str) -> Iterator[None]:
     """Turn an exception of problem code into a ProblemError that names its line."""
     try:
         yield
-    except MemoryError:
+    except (MemoryError, KernelassayError):
         raise
     except (Exception, SystemExit) as error:
         lines = [

@@ -1,0 +1,101 @@
+"""Which sizes to try: extents next to every tile and warp edge, several levers at once.
+
+Pure arithmetic on a problem's levers. Whether a problem accepts a combination shows only when it
+runs; pass ``trial`` (from inside a worker) to keep the combinations that do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from kernelassay.problem import Lever, Problem
+
+# Ordered so that the first few already straddle a warp, a small tile and a block.
+LADDER = (33, 7, 1, 129, 65, 31, 257, 1025, 63, 127, 255)
+
+SMALL_VOLUME = 1 << 16
+GROWTH = 4
+
+_GROUP_WORDS = frozenset({"group", "groups"})
+_CHANNEL_WORDS = frozenset({"channel", "channels", "features", "hidden", "dim", "c"})
+_SPATIAL_WORDS = frozenset({"height", "width", "depth", "length", "h", "w", "d", "l"})
+_WINDOW_WORDS = frozenset({"kernel", "pool", "maxpool", "avgpool"})
+
+Verdict = Literal["fits", "too-large", "refused"]
+Overrides = tuple[tuple[str, int], ...]
+
+
+def shape_overrides(
+    problem: Problem, count: int, trial: Callable[[Mapping[str, int]], Verdict] | None = None
+) -> tuple[Overrides, ...]:
+    """Up to ``count`` combinations of lever values, in a fixed order.
+
+    Input k moves lever j to the (k + 4j)-th rung of the ladder. The product of all sizes (a bound
+    on elements and a measure of work) stays below four times the present one or 64k, whichever is
+    larger; to stay there the other levers give way before lever k does. ``trial`` runs a
+    combination: what it finds too large is lowered likewise, and where it refuses one, levers are
+    put back until it is accepted.
+    """
+    levers = problem.sizes
+    rungs = [_rungs(problem, lever) for lever in levers]
+    limit = max(GROWTH * math.prod(lever.value for lever in levers), SMALL_VOLUME)
+    chosen: dict[Overrides, None] = {}
+    for k in range(4 * count if levers else 0):
+        sizes = [steps[(k + 4 * j) % len(steps)] for j, steps in enumerate(rungs)]
+        kept = k % len(levers)
+        while math.prod(sizes) > limit and _lower(sizes, levers, rungs, kept):
+            pass
+        moved = _moved(levers, sizes)
+        if trial is not None:
+            while (verdict := trial(moved)) == "too-large" and _lower(sizes, levers, rungs, kept):
+                moved = _moved(levers, sizes)
+            moved = moved if verdict == "fits" else _accepted(moved, trial)
+        if moved:
+            chosen.setdefault(tuple(moved.items()))
+        if len(chosen) == count:
+            break
+    return tuple(chosen)
+
+
+def _moved(levers: tuple[Lever, ...], sizes: list[int]) -> dict[str, int]:
+    pairs = zip(levers, sizes, strict=True)
+    return {lever.name: size for lever, size in pairs if size != lever.value}
+
+
+def _rungs(problem: Problem, lever: Lever) -> list[int]:
+    """The ladder for one lever: multiples of a group count, and no smaller than the windows."""
+    multiple, floor = 1, 1
+    if lever.words & _CHANNEL_WORDS:
+        groups = [x.value for x in problem.levers if x.words & _GROUP_WORDS and x.value > 0]
+        multiple = math.lcm(*(g for g in groups if lever.value % g == 0))
+    if lever.words & _SPATIAL_WORDS and not lever.words & _CHANNEL_WORDS:
+        dilation = max((x.value for x in problem.levers if "dilation" in x.words), default=1)
+        for window in problem.levers:
+            if window.words & _WINDOW_WORDS and "stride" not in window.words:
+                spread = dilation if "kernel" in window.words else 1
+                floor = max(floor, (window.value - 1) * spread + 1)
+    steps = [max(1, math.ceil(rung / multiple)) * multiple for rung in LADDER if rung >= floor]
+    return list(dict.fromkeys(steps)) or [lever.value]
+
+
+def _lower(sizes: list[int], levers: tuple[Lever, ...], rungs: list[list[int]], kept: int) -> bool:
+    """Lower one size by a rung, the largest first and ``kept`` last; False when all are lowest."""
+    lower = [sorted({*steps, lever.value}) for steps, lever in zip(rungs, levers, strict=True)]
+    movable = [j for j, size in enumerate(sizes) if size > lower[j][0]]
+    if not movable:
+        return False
+    j = max(movable, key=lambda j: (j != kept, sizes[j]))
+    sizes[j] = max(step for step in lower[j] if step < sizes[j])
+    return True
+
+
+def _accepted(
+    moved: dict[str, int], trial: Callable[[Mapping[str, int]], Verdict]
+) -> dict[str, int]:
+    kept: dict[str, int] = {}
+    for name, size in moved.items():
+        if trial({**kept, name: size}) == "fits":
+            kept[name] = size
+    return kept

@@ -1,0 +1,294 @@
+"""Scale a problem's module-level sizes down until one forward pass fits a budget.
+
+The search starts small, keeps the first sizes that run and still test the operation, and grows
+them back toward the budget. Only module-level integers move: a size written inside a class or a
+function stays, and is named when it stands in the way. Everything here EXECUTES problem code:
+call it inside a worker process only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from kernelassay.errors import ProblemError
+from kernelassay.measure import FLOORS, Extent, Measure, TooLargeError, measure
+from kernelassay.problem import Lever, Problem, load
+
+SMALL_BATCH = 2
+NORM_BATCH = 8  # batch normalisation of plain features reduces over the batch
+SMALLEST = 8
+_BYTES_PER_ELEMENT = 4
+_LITERAL = 16  # integers below are rather kernel sizes and factors
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one forward pass may cost: ``work`` in FLOP or elements touched (see ``Measure``)."""
+
+    work: int = 4_000_000
+    tensor_bytes: int = 2 << 20
+    operations: int = 2_000
+    longest: int = 1_024
+    evaluations: int = 120
+
+    @property
+    def elements(self) -> int:
+        """The largest number of elements a tensor may have."""
+        return self.tensor_bytes // _BYTES_PER_ELEMENT
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkReport:
+    """What :func:`shrink` did. ``reason`` is empty on success, else why nothing was changed."""
+
+    problem: Problem
+    scaled: tuple[tuple[str, int, int], ...] = ()
+    work: int = 0
+    elements: int = 0
+    evaluations: int = 0
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def official(self) -> bool:
+        """Whether the sizes are still the problem's own."""
+        return self.problem.official_shape
+
+
+def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
+    """Scale ``problem`` down to ``budget``. A problem that fits already is returned as it is.
+
+    A candidate counts only after a real run: finite output, not constant, no reduced extent below
+    min(original, 8), every window with an interior. Sizes that were multiples of 16 or 8 stay
+    so, odd ones stay odd. Raises ``ProblemError`` when the problem does not import.
+    """
+    search = _Search(replace(problem, shrunk=()), budget or Budget())
+    load(search.problem)  # an import error is the user's to see, not a refused candidate
+    if search.fits({}):
+        return search.report({})
+    found = next((sizes for sizes in _candidates(search.problem) if search.fits(sizes)), None)
+    if found is not None:
+        return search.report(_grown(search, found))
+    if search.constant is not None:
+        return search.report(search.constant, "the output is constant at every size tried")
+    return ShrinkReport(
+        problem, evaluations=search.evaluations, reason=_why(search, search.problem)
+    )
+
+
+# ---- one candidate -----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Search:
+    problem: Problem
+    budget: Budget
+    evaluations: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    constant: dict[str, int] | None = None
+    least_work: int | None = None
+    measured: dict[tuple[tuple[str, int], ...], Measure] = field(default_factory=dict)
+    _original: tuple[Extent, ...] | None = None
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Run at ``sizes``; False, with a reason counted, when they do not do."""
+        if self.evaluations >= self.budget.evaluations:
+            return False
+        self.evaluations += 1
+        try:
+            found = measure(load(self.problem, sizes), element_limit=16 * self.budget.elements)
+        except TooLargeError:
+            return self._refuse("too large")
+        except ProblemError as error:
+            return self._refuse(error.what)
+        too_large = (
+            found.work > self.budget.work
+            or found.elements > self.budget.elements
+            or found.operations > self.budget.operations
+        )
+        if too_large:
+            self.least_work = min(self.least_work or found.work, found.work)
+            return self._refuse("too large")
+        if not found.finite:
+            return self._refuse("the output is not finite")
+        short = self._too_short(found)
+        if sizes and short:
+            return self._refuse(short)
+        self.measured[tuple(sizes.items())] = found
+        if sizes and found.constant:
+            self.constant = self.constant or dict(sizes)
+            return self._refuse("the output is constant")
+        return True
+
+    def report(self, sizes: Mapping[str, int], *notes: str) -> ShrinkReport:
+        found = self.measured[tuple(sizes.items())]
+        original = {lever.name: lever.value for lever in self.problem.levers}
+        scaled = tuple(
+            (name, original[name], size) for name, size in sizes.items() if size != original[name]
+        )
+        shrunk = tuple((name, size) for name, _, size in scaled)
+        return ShrinkReport(
+            replace(self.problem, shrunk=shrunk),
+            scaled,
+            found.work,
+            found.elements,
+            self.evaluations,
+            "",
+            notes,
+        )
+
+    def _refuse(self, reason: str) -> bool:
+        self.refusals[reason] += 1
+        return False
+
+    def _too_short(self, found: Measure) -> str:
+        """Which extent fell below its floor and below the original; empty when none did."""
+        if all(extent.length >= FLOORS[extent.kind] for extent in found.extents):
+            return ""
+        original = self._original_extents()
+        same = [(e.operation, e.kind) for e in original] == [
+            (e.operation, e.kind) for e in found.extents
+        ]
+        for index, extent in enumerate(found.extents):
+            if same:
+                before = original[index].length
+            else:
+                before = min(
+                    (
+                        e.length
+                        for e in original
+                        if e.operation == extent.operation and e.kind == extent.kind
+                    ),
+                    default=FLOORS[extent.kind],
+                )
+            if extent.length < min(before, FLOORS[extent.kind]):
+                return f"{extent.operation} would run over {extent.length} instead of {before}"
+        return ""
+
+    def _original_extents(self) -> tuple[Extent, ...]:
+        if self._original is None:
+            try:
+                self._original = measure(load(self.problem), fake=True).extents
+            except Exception:
+                # Data-dependent code cannot run without data; the plain floors hold then.
+                self._original = ()
+        return self._original
+
+
+# ---- the search --------------------------------------------------------------------------------
+
+
+def aligned(original: int, target: int) -> int:
+    """``target``, rounded to the alignment and the parity of ``original``, at most ``original``."""
+    if target >= original or original <= SMALLEST:
+        return original
+    for unit in (16, 8):
+        if original % unit == 0 and target >= unit:
+            return target // unit * unit
+    return target | 1 if original % 2 else max(2, target & ~1)
+
+
+def _candidates(problem: Problem) -> Iterator[dict[str, int]]:
+    """Sizes to start from, most wanted first."""
+    levers = problem.sizes
+    rest = [lever for lever in levers if not lever.is_batch]
+    order = sorted({lever.value for lever in rest})
+    batches = (SMALL_BATCH, NORM_BATCH)
+
+    def sizes(batch: int, targets: Mapping[str, int]) -> dict[str, int]:
+        return {
+            lever.name: min(lever.value, batch)
+            if lever.is_batch
+            else aligned(lever.value, targets[lever.name])
+            for lever in levers
+        }
+
+    # Extents that differ stay different: a kernel that mixes them up must not pass by symmetry.
+    for base in (16, 8):
+        ranked = {x.name: base << min(order.index(x.value), 2) for x in rest}
+        yield from (sizes(batch, ranked) for batch in batches)
+    for cap in (32, 16, 8, 64, 128):
+        yield from (sizes(batch, {x.name: cap for x in rest}) for batch in batches)
+    for divisor in (256, 128, 64, 32, 16, 8, 4, 2):
+        targets = {x.name: max(SMALLEST, x.value // divisor) for x in rest}
+        yield from (sizes(batch, targets) for batch in batches)
+    for kept in rest:
+        for divisor in (32, 16, 8, 4, 2, 1):
+            for cap in (16, 8):
+                targets = {x.name: cap for x in rest}
+                targets[kept.name] = max(cap, kept.value // divisor)
+                yield sizes(SMALL_BATCH, targets)
+
+
+def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
+    """Double all sizes together, then one at a time from the smallest, while they fit.
+
+    A step that would make two sizes equal that differ in the original is left out. The batch comes
+    last, up to :data:`NORM_BATCH`: more rows show less than longer ones.
+    """
+    levers = {lever.name: lever for lever in search.problem.sizes}
+    rest = [name for name, lever in levers.items() if not lever.is_batch]
+    longest = search.budget.longest
+
+    def doubled(names: list[str], limit: int) -> dict[str, int] | None:
+        bigger = {**sizes, **{name: _doubled(levers[name], sizes[name]) for name in names}}
+        sound = bigger != sizes and all(
+            bigger[name] <= max(limit, sizes[name])
+            and not any(
+                bigger[name] == bigger[other] and levers[name].value != levers[other].value
+                for other in rest
+            )
+            for name in names
+        )
+        return bigger if sound and search.fits(bigger) else None
+
+    while (grown := doubled(rest, longest)) is not None:
+        sizes = grown
+    steps = [(rest, longest), ([name for name in levers if name not in rest], NORM_BATCH)]
+    for names, limit in steps:
+        still = set(names)
+        while still:
+            name = min(still, key=lambda name: (sizes[name], name))
+            grown = doubled([name], limit)
+            if grown is None:
+                still.discard(name)
+            else:
+                sizes = grown
+    return sizes
+
+
+def _doubled(lever: Lever, size: int) -> int:
+    return aligned(lever.value, min(lever.value, 2 * size - size % 2))
+
+
+def _why(search: _Search, problem: Problem) -> str:
+    """The reason a problem could not be scaled, from the refusals."""
+    if not search.problem.sizes:
+        return "it has no module-level integer that is a size" + _literals(problem)
+    if search.refusals["too large"] == search.evaluations:
+        least = f" (at least {search.least_work / 1e6:.1f}M)" if search.least_work else ""
+        return f"it stays above the budget at every size tried{least}" + _literals(problem)
+    del search.refusals["too large"]
+    reason, _ = search.refusals.most_common(1)[0]
+    return reason + _literals(problem)
+
+
+def _literals(problem: Problem) -> str:
+    """Names the integers inside classes and functions that the search does not edit."""
+    found: dict[str, None] = {}
+    for node in ast.parse(problem.source).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            for part in ast.walk(node):
+                if (
+                    isinstance(part, ast.Constant)
+                    and type(part.value) is int
+                    and part.value >= _LITERAL
+                ):
+                    found.setdefault(f"{part.value} (line {part.lineno})")
+    if not found:
+        return ""
+    shown = ", ".join(list(found)[:5]) + (", ..." if len(found) > 5 else "")
+    return f"; sizes inside classes and functions are not edited: {shown}"
