@@ -31,7 +31,7 @@ from kernelassay.kernel import Call, Finding, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.substrate.lowering import bind, lower
-from kernelassay.trace import evaluate, meta, trace
+from kernelassay.trace import Traced, evaluate, meta, trace
 
 MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
@@ -92,9 +92,10 @@ class ProblemBench:
         self.problem = problem
         self.device = device
         self._loaded: dict[tuple[tuple[str, int], ...], LoadedProblem] = {}
+        self._traced: dict[Any, Traced] = {}
         self._launchers: dict[str, Launcher] = {}
         loaded = self.loaded(())
-        self.traced = trace(loaded.build_model(MODEL_SEED), tuple(loaded.draw(MODEL_SEED)))
+        self.traced = self.trace((), loaded, loaded.draw(MODEL_SEED))
         self.calls: tuple[Call, ...] = lower(self.traced)
 
     def loaded(self, overrides: tuple[tuple[str, int], ...]) -> LoadedProblem:
@@ -102,6 +103,18 @@ class ProblemBench:
         if overrides not in self._loaded:
             self._loaded[overrides] = load(self.problem, dict(overrides))
         return self._loaded[overrides]
+
+    def trace(
+        self, overrides: tuple[tuple[str, int], ...], loaded: LoadedProblem, inputs: Sequence[Any]
+    ) -> Traced:
+        """The graph at some sizes, cached: it depends on the inputs' layout, not their values."""
+        layout = tuple(
+            (x.shape, x.stride(), x.dtype) if isinstance(x, torch.Tensor) else x for x in inputs
+        )
+        key = (overrides, layout)
+        if key not in self._traced:
+            self._traced[key] = trace(loaded.build_model(MODEL_SEED), tuple(inputs))
+        return self._traced[key]
 
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
@@ -119,13 +132,10 @@ class InputBench:
         loaded = bench.loaded(spec.overrides)
         self.inputs, state = materialise(loaded, spec)
         self.digest = digest(self.inputs)
-        model = loaded.build_model(MODEL_SEED)
-        model.load_state_dict(state)
-        # Traced and interpreted on contiguous copies: a layout changes strides, not the function.
         with torch.no_grad():
             self.reference = _run_model(loaded, state, self.inputs, torch.float32)
             self.exact = _run_model(loaded, state, self.inputs, torch.float64)
-            self.traced = trace(model, tuple(self.inputs))
+            self.traced = bench.trace(spec.overrides, loaded, self.inputs)
             if self.traced.signature() != bench.traced.signature():
                 raise UnsupportedError(
                     "the traced graph has another structure at these sizes",
@@ -256,7 +266,7 @@ class InputBench:
         try:
             plan = self.bench.launcher(candidate.id, candidate.source).plan(baseline.scalars)
         except LaunchError as error:
-            return RunResult(cell.LAUNCH_FAILURE, str(error), (), 0, ())
+            return RunResult(error.outcome, str(error), (), 0, ())
         for _, _, view in baseline.outputs.values():
             oracle.poison(view)
         for step in plan.steps:
