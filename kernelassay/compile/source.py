@@ -165,7 +165,9 @@ def host_text(source: str) -> str:
     parts = split(source)
     lines = [join(parts.launch_tokens)]
     definitions = _definitions(parts)
+    kernels = kernel_signatures(source)
     pending = {token.text for token in parts.launch_tokens if token.kind == NAME}
+    pending |= {word for k in kernels for kind, _ in k.parameters for word in kind.split()}
     seen: set[str] = set()
     while pending:
         name = pending.pop()
@@ -173,7 +175,7 @@ def host_text(source: str) -> str:
         for tokens in definitions.get(name, ()):
             lines.append(join(tokens))
             pending |= {token.text for token in tokens if token.kind == NAME} - seen
-    for kernel in kernel_signatures(source):
+    for kernel in kernels:
         kinds = ",".join(parameter_class(kind) for kind, _ in kernel.parameters)
         lines.append(f"{kernel.name}({kinds})")
     return "\n".join([lines[0], *sorted(lines[1:])])

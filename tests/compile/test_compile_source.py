@@ -121,3 +121,11 @@ def test_macros_are_listed_once_and_in_order():
 def test_lexing_never_fails_and_joining_is_stable(text):
     tokens = [token for token in tokenize(text) if token.kind in ("name", "number")]
     assert [t.text for t in tokenize(join(tokens))] == [t.text for t in tokens]
+
+
+def test_a_macro_that_names_a_parameter_type_is_part_of_the_host_text():
+    source = (
+        '#define T float\nextern "C" __global__ void k(T v, float* y) { y[0] = 1.0f; }\n'
+        "void launch(float* y) { k<<<1, 1>>>(3, y); }\n"
+    )
+    assert host_text(source) != host_text(source.replace("#define T float", "#define T int"))
