@@ -249,22 +249,45 @@ def _empty_slice_init(tree: KernelTree) -> Iterator[Mutation]:
 def _slice_size(tree: KernelTree, store: Node) -> str:
     """The extent of the slice that a stored result was reduced from, or ``""``.
 
-    It is the size parameter that bounds the first loop that ended before the store.
+    It bounds the first folding loop that ended before the store: a size parameter if there is
+    such a loop, else a size computed from parameters.
     """
     function = tree.function(store)
     left = child(store, "left")
     stores = operator(tree, store) == "=" and left.type == "subscript_expression"
     if not stores or not tree.is_float(left) or not _writes_output(tree, function, left):
         return ""
+    bounds = [
+        bare(loop.test.bound)
+        for loop in loops(tree)
+        if loop.test is not None
+        and not loop.geometric
+        and function.start_byte < loop.node.start_byte
+        and loop.node.end_byte <= store.start_byte
+        and _accumulates(tree, loop.node)
+    ]
     sizes = set(extents(tree).sizes(function))
-    for loop in loops(tree):
-        if loop.test is None or loop.geometric or loop.node.end_byte > store.start_byte:
-            continue
-        bound = tree.text(bare(loop.test.bound))
-        same = tree.function(loop.node).id == function.id
-        if same and (bound in sizes or _is_top_level_extent(tree, bare(loop.test.bound))):
-            return bound
-    return ""
+    named = [tree.text(bound) for bound in bounds if tree.text(bound) in sizes]
+    computed = [tree.text(bound) for bound in bounds if _is_top_level_extent(tree, bound)]
+    return next(iter([*named, *computed]), "")
+
+
+def _accumulates(tree: KernelTree, loop: Node) -> bool:
+    """Whether a loop folds into a variable or register array from outside of it."""
+    body = child(loop, "body")
+    inner = {
+        tree.text(name)
+        for declaration in tree.nodes("declaration", within=loop)
+        for name in tree.nodes("identifier", within=declaration)
+    }
+    outputs = {p.name for p in tree.parameters(tree.function(loop)) if p.is_pointer}
+    for node in tree.nodes("assignment_expression", within=body):
+        target = child(node, "left")
+        while target.type == "subscript_expression":
+            target = child(target, "argument")
+        if target.type == "identifier" and tree.text(target) not in inner | outputs:
+            return True
+    return False
 
 
 def _is_top_level_extent(tree: KernelTree, name: Node) -> bool:
