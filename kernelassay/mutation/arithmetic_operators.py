@@ -108,6 +108,8 @@ def _drop(kept: str) -> _Find:
             neutral = 0.0 if operator(tree, node) == "+" else 1.0
             if number(tree, right if kept == "left" else left) == neutral:
                 continue
+            if kept == "left" and tree.text(left) == tree.text(right):
+                continue  # `d * d`: one of the two rules is enough
             if kept == "right":
                 yield mutation(delete((node.start_byte, right.start_byte)))
             else:

@@ -189,6 +189,9 @@ def _negate_condition(tree: KernelTree) -> Iterator[Mutation]:
             condition = clause.child_by_field_name("value")
             if condition is None or _has_exact_opposite(tree, condition):
                 continue
+            if condition.type == "unary_expression" and operator(tree, condition) == "!":
+                yield mutation(replace(condition, tree.text(field(condition, "argument"))))
+                continue
             yield mutation(insert(condition.start_byte, "!("), insert(condition.end_byte, ")"))
         else:
             condition = field(node, "condition")
@@ -337,6 +340,10 @@ RULES: tuple[Rule, ...] = (
                 "if (x[0] > 0.0f) y[0] = x[1] < 0.0f ? x[1] : x[2];",
                 "if (!(x[0] > 0.0f)) y[0] = x[1] < 0.0f ? x[1] : x[2];",
                 "if (x[0] > 0.0f) y[0] = x[1] < 0.0f ? x[2] : x[1];",
+            ),
+            _pair(
+                "bool on = x[0] > 0.0f;\nif (!on) y[0] = x[1];",
+                "bool on = x[0] > 0.0f;\nif (on) y[0] = x[1];",
             ),
             _pair("if (threadIdx.x == 0) y[0] = x[0];"),
         ),

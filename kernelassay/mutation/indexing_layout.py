@@ -10,6 +10,7 @@ from tree_sitter import Node
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.indexing_threads import is_warp_split
 from kernelassay.mutation.layout import (
+    WINDOW,
     Coordinate,
     coordinates,
     factors,
@@ -26,7 +27,7 @@ from kernelassay.mutation.sites import bare, binaries, field, names, operator, s
 from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
-_CHANNEL = re.compile(r"^(c|ic|oc|ci|co|ch|chan\w*|channel\w*|in_c|out_c|\w+_channel)\d*$", re.I)
+_CHANNEL = re.compile(r"^(c|(ic|oc|ci|co)0?|ch|chan\w*|channel\w*|in_c|out_c|\w+_channel)$", re.I)
 _GROUP = re.compile(r"^(g|grp|group\w*)$", re.I)
 
 
@@ -38,6 +39,8 @@ def _stride_confusion(tree: KernelTree) -> Iterator[Mutation]:
                 continue
             for name in ("left", "right"):
                 side = field(node, name)
+                if any(child.type == "number_literal" for child in node.named_children):
+                    continue  # `vectors * 4` counts elements, it strides over none
                 if side.type != "identifier" or tree.text(side) not in known:
                     continue
                 other = sibling(tree.text(side), visible(tree, node, known))
@@ -57,7 +60,7 @@ def transpose_edits(tree: KernelTree, index: Node) -> tuple[Edit, Edit] | None:
     product = factors(tree, found[0])
     if len(product) < 2 or is_geometric(tree, product[-1]):
         return None
-    if is_geometric(tree, product[0]) and product[-1].type == "number_literal":
+    if is_geometric(tree, product[0]) and not _is_runtime(tree, product[-1]):
         return None  # a block's first element: no leading dimension
     row = uncast(product[0])
     inner = terms(tree, row)
@@ -77,6 +80,11 @@ def transpose_edits(tree: KernelTree, index: Node) -> tuple[Edit, Edit] | None:
     return replace(row, first), replace((start, end), tree.text(row))
 
 
+def _is_runtime(tree: KernelTree, node: Node) -> bool:
+    """Whether a factor is a variable rather than a literal or a macro."""
+    return node.type == "identifier" and tree.declared(node) is not None
+
+
 def _transposed_access(tree: KernelTree) -> Iterator[Mutation]:
     for root in index_roots(tree):
         edits = transpose_edits(tree, root)
@@ -87,17 +95,31 @@ def _transposed_access(tree: KernelTree) -> Iterator[Mutation]:
 def _flattened(tree: KernelTree) -> Iterator[list[Coordinate]]:
     """The coordinates of every flattened global address, and of channel-like variables."""
     for root in index_roots(tree):
-        subscript = tree.enclosing(root, "subscript_expression", "expression_statement")
-        if (
-            subscript is not None
-            and subscript.type == "subscript_expression"
-            and storage(tree, subscript) == "shared"
-        ):
+        if _is_shared_address(tree, root):
             continue
+        if any(WINDOW.search(name) for name in names(tree, root)):
+            continue  # where a window starts, not where its tensor lies
         found = [c for c in coordinates(tree, root) if not _is_thread_term(tree, c)]
-        products = [c for c in found if len(factors(tree, c.term)) > 1 or c.sum is not None]
-        if products:
+        # A single product is an address's part only as a pointer's offset.
+        if len(found) > 1 or (found and _is_pointer_offset(tree, root)):
             yield found
+
+
+def _is_shared_address(tree: KernelTree, root: Node) -> bool:
+    """Whether an index lies in a subscript of shared memory, or moves a pointer to it."""
+    parent = tree.parent(root)
+    if parent is not None and parent.type == "subscript_argument_list":
+        parent = tree.parent(parent)
+    return (
+        parent is not None
+        and parent.type in ("subscript_expression", "binary_expression")
+        and storage(tree, parent) == "shared"
+    )
+
+
+def _is_pointer_offset(tree: KernelTree, root: Node) -> bool:
+    parent = tree.parent(root)
+    return parent is not None and parent.type == "binary_expression"
 
 
 def _is_thread_term(tree: KernelTree, coordinate: Coordinate) -> bool:
@@ -146,6 +168,9 @@ def _channel(tree: KernelTree, found: list[Coordinate]) -> list[Coordinate]:
     named = [c for c in found if _is_channel(tree, c) and not _is_group(tree, c)]
     if named or len(found) < 4:
         return named
+    root = found[-1].sum
+    if root is None or len(list(binaries(tree, "*", within=root))) < len(found) - 1:
+        return []  # a sum within one axis, such as a tile's first row plus a row
     return [found[1]] if not _is_group(tree, found[1]) else []
 
 
@@ -168,6 +193,8 @@ def _unravel_swap(tree: KernelTree) -> Iterator[Mutation]:
             left = field(node, "left")
             if partners:
                 near = min(partners, key=lambda q: abs(q.start_byte - node.start_byte))
+                if _are_two_subscripts(tree, node, near):
+                    continue  # the rewrite of shared-index-transpose
                 yield mutation(
                     replace(field(node, "operator"), "/"), replace(field(near, "operator"), "%")
                 )
@@ -175,6 +202,24 @@ def _unravel_swap(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(
                     replace(field(left, "operator"), "%"), replace(field(node, "operator"), "/")
                 )
+
+
+def _are_two_subscripts(tree: KernelTree, one: Node, two: Node) -> bool:
+    """Whether the two are the neighbouring indices of ``p[one][two]``."""
+    found = []
+    for node in (one, two):
+        parent = tree.parent(node)
+        if parent is None or parent.type != "subscript_argument_list":
+            return False
+        found.append(tree.parent(parent))
+    first, second = found
+    if first is None or second is None:
+        return False
+    return first.id == _argument_id(second) or second.id == _argument_id(first)
+
+
+def _argument_id(subscript: Node) -> int:
+    return field(subscript, "argument").id
 
 
 def _operands(tree: KernelTree, node: Node) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from kernelassay.mutation.sites import (
     bare,
     binaries,
     field,
+    names,
     number,
     operator,
     swap,
@@ -96,15 +97,22 @@ def _thread_order_swap(tree: KernelTree) -> Iterator[Mutation]:
             continue
         axis = _builtin(tree, block[0], "blockIdx")
         size = next(f for f in product if f.id != block[0].id)
-        if _builtin(tree, size, "blockDim") not in (None, axis) or not _is_thread(
-            tree, right, axis
-        ):
+        if _builtin(tree, size, "blockDim") != axis and not _is_constant(tree, size):
+            continue  # a runtime size is a leading dimension: transposed-access
+        if not _is_thread(tree, right, axis):
             continue
         yield mutation(
             replace(uncast(block[0]), tree.text(right)),
             replace(size, f"gridDim.{axis}"),
             replace(right, f"blockIdx.{axis}"),
         )
+
+
+def _is_constant(tree: KernelTree, node: Node) -> bool:
+    """A literal or a macro."""
+    if node.type == "identifier":
+        return tree.declared(node) is None
+    return number(tree, node) is not None
 
 
 def _is_thread(tree: KernelTree, node: Node, axis: str | None) -> bool:
@@ -137,9 +145,24 @@ def _is_warp_size(tree: KernelTree, node: Node) -> bool:
     return re.search(rf"\b{text}\s*=?\s*\(?32\b", tree.source) is not None
 
 
+def _is_thread_number(tree: KernelTree, node: Node) -> bool:
+    """Whether an expression is a thread's number: no loop counter that starts from one."""
+    if "threadIdx" in names(tree, node):
+        return True
+    inner = bare(node)
+    declared = tree.declared(inner) if inner.type == "identifier" else None
+    if declared is None or declared.value is None:
+        return False
+    parent = tree.parent(declared.node)
+    counter = parent is not None and parent.type == "for_statement"
+    return not counter and "threadIdx" in names(tree, declared.value)
+
+
 def _lane(tree: KernelTree, node: Node) -> str | None:
     """The text of ``t`` in ``t & 31`` or ``t % 32``, else None."""
     right = field(node, "right")
+    if not _is_thread_number(tree, field(node, "left")):
+        return None
     lane = operator(tree, node) == "&" and number(tree, right) == 31.0
     if lane or (operator(tree, node) == "%" and _is_warp_size(tree, right)):
         return tree.text(bare(field(node, "left")))
@@ -149,6 +172,8 @@ def _lane(tree: KernelTree, node: Node) -> str | None:
 def _warp(tree: KernelTree, node: Node) -> str | None:
     """The text of ``t`` in ``t >> 5`` or ``t / 32``, else None."""
     right = field(node, "right")
+    if not _is_thread_number(tree, field(node, "left")):
+        return None
     warp = operator(tree, node) == ">>" and number(tree, right) == 5.0
     if warp or (operator(tree, node) == "/" and _is_warp_size(tree, right)):
         return tree.text(bare(field(node, "left")))

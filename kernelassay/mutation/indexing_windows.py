@@ -10,6 +10,7 @@ from tree_sitter import Node
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.indexing_layout import transpose_edits
 from kernelassay.mutation.layout import (
+    WINDOW,
     factors,
     index_roots,
     loop_variable,
@@ -33,7 +34,7 @@ _Find = Callable[[KernelTree], Iterator[Mutation]]
 _PADDING = re.compile(r"(^|_)pad", re.I)
 _STRIDE = re.compile(r"(^|_)stride", re.I)
 _DILATION = re.compile(r"(^|_)dil", re.I)
-_WINDOW = re.compile(r"(^|_)(pad|stride|dil)", re.I)
+_TAPS = re.compile(r"(^|_)(kernel|taps?|filter|window|ksize)", re.I)
 
 
 def _mentions(tree: KernelTree, node: Node, pattern: re.Pattern[str]) -> bool:
@@ -83,12 +84,12 @@ def _tap_flip(tree: KernelTree) -> Iterator[Mutation]:
             continue
         name, bound = found
         body = field(loop, "body")
-        if not _walks_a_window(tree, body, name):
+        if not _counts_from_zero(tree, loop) or not _walks_a_window(tree, body, name):
             continue
         flipped = f"{tree.text(bound)} - 1 - {name}"
         for node in tree.nodes("subscript_expression", within=body):
             index = field(node, "indices").named_children[0]
-            if _mentions(tree, index, _WINDOW):
+            if _mentions(tree, index, WINDOW) or is_store_target(tree, node):
                 continue  # the input's coordinate, not the tap's
             uses = [
                 inner
@@ -100,11 +101,17 @@ def _tap_flip(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(*(replace(inner, f"({flipped})") for inner in uses))
 
 
+def _counts_from_zero(tree: KernelTree, loop: Node) -> bool:
+    start = loop.child_by_field_name("initializer")
+    values = list(tree.nodes("init_declarator", within=start)) if start is not None else []
+    return len(values) == 1 and tree.text(field(values[0], "value")) == "0"
+
+
 def _walks_a_window(tree: KernelTree, body: Node, name: str) -> bool:
     """Whether an input coordinate is computed from the loop variable, a stride or a padding."""
     for root in index_roots(tree):
         inside = body.start_byte <= root.start_byte and root.end_byte <= body.end_byte
-        if inside and name in names(tree, root) and _mentions(tree, root, _WINDOW):
+        if inside and name in names(tree, root) and _mentions(tree, root, WINDOW):
             return True
     return _walks_from_an_origin(tree, body, name)
 
@@ -132,6 +139,8 @@ def _reduce_wrong_axis(tree: KernelTree) -> Iterator[Mutation]:
         known = sizes(tree, tree.function(loop))
         if bound.type != "identifier" or tree.text(bound) not in known:
             continue
+        if _TAPS.search(tree.text(bound)):
+            continue  # a window is no axis
         edits: list[Edit] = []
         leading = ""
         for node in _reduced(tree, field(loop, "body"), name):
@@ -169,6 +178,8 @@ def _other_axis(tree: KernelTree, node: Node, name: str) -> tuple[tuple[Edit, ..
     index = field(node, "indices").named_children[0]
     edits = transpose_edits(tree, index)
     if edits is not None:
+        if not any(re.search(rf"\b{name}\b", edit.text) for edit in edits):
+            return None  # the loop walks an outer axis
         return edits, tree.text(_leading(tree, index))
     row = field(node, "argument")
     declared = tree.declared(row) if row.type == "identifier" else None

@@ -17,6 +17,9 @@ from kernelassay.mutation.sites import bare, binaries, field, names, operator
 from kernelassay.mutation.tree import KernelTree
 
 _GEOMETRY = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+#: Names of a window's geometry, which no address is strided by.
+WINDOW = re.compile(r"(^|_)(pad|stride|dil)", re.I)
+_NO_EXTENT = re.compile(r"(^|_)(pad|stride|dil|ignore|index|offset|seed|start|groups?$)", re.I)
 _STEM = re.compile(r"^(.*?)_?([a-zA-Z]|\d+)$")
 
 
@@ -138,8 +141,8 @@ def visible(tree: KernelTree, node: Node, candidates: list[str]) -> list[str]:
 def sibling(name: str, candidates: list[str]) -> str | None:
     """The size most easily mistaken for ``name``.
 
-    One with the same stem (``in_h``, ``in_w``), else the next candidate, cyclically. None when
-    there is no other.
+    One with the same stem (``in_h``, ``in_w``), else the next candidate, cyclically, that is
+    the extent of something; a window's stride is no extent. None when there is no other.
     """
     others = [c for c in candidates if c != name]
     if not others:
@@ -150,10 +153,10 @@ def sibling(name: str, candidates: list[str]) -> str | None:
             match = _STEM.match(other)
             if match and match.group(1) == stem.group(1):
                 return other
-    if name not in candidates:
-        return others[0]
-    position = candidates.index(name)
-    return (candidates[position + 1 :] + candidates[:position])[0]
+    position = candidates.index(name) if name in candidates else -1
+    following = [*candidates[position + 1 :], *candidates[: max(position, 0)]]
+    extents = [c for c in following if not _NO_EXTENT.search(c)]
+    return extents[0] if extents and not _NO_EXTENT.search(name) else None
 
 
 def loop_variable(tree: KernelTree, loop: Node) -> tuple[str, Node] | None:

@@ -1,0 +1,470 @@
+"""Semantic faults of softmax, attention and normalisation layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from kernelassay.mutation.activations import EXP
+from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.match import (
+    LOOPS,
+    arguments,
+    atom,
+    binary,
+    call,
+    callee,
+    calls,
+    definition,
+    field,
+    loads,
+    names_in,
+    number,
+    operator,
+    pointer_root,
+    put,
+    resolve,
+    same,
+    strip,
+    term,
+    updates,
+)
+from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.semantic_reduction import count_division, is_count
+from kernelassay.mutation.tree import KernelTree, mutation, replace
+
+_SQRT = ("sqrtf", "sqrt", "__fsqrt_rn")
+_RSQRT = ("rsqrtf", "rsqrt")
+_LOG = ("logf", "log", "__logf")
+_EXPONENTIALS = (*EXP, "exp2f", "exp2")
+_SQUARES = re.compile(r"var|m2|sq|dev|ss$", re.IGNORECASE)
+_EPS = re.compile(r"eps", re.IGNORECASE)
+_FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
+
+
+# -- softmax and attention ----------------------------------------------------------------------
+
+
+def _has_exponential(tree: KernelTree, function: Node) -> bool:
+    return any(calls(tree, *_EXPONENTIALS, within=function))
+
+
+def _softmax_drop_normalise(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("binary_expression"):
+        function = tree.function(node)
+        if not tree.is_float(node) or not _has_exponential(tree, function):
+            continue
+        if not _reduces(tree, function):
+            continue
+        sides = binary(tree, node, "/")
+        if sides and number(tree, sides[0]) is None and _is_total(tree, sides[1]):
+            yield mutation(put(tree, node, tree.text(sides[0])))
+        for kept, factor in _both_ways(binary(tree, node, "*")):
+            inverse = binary(tree, resolve(tree, factor), "/")
+            if factor.type == "identifier" and inverse and number(tree, inverse[0]) == 1:
+                if _is_total(tree, inverse[1]):
+                    yield mutation(put(tree, node, tree.text(kept)))
+        sides = binary(tree, node, "-")
+        if sides and call(tree, resolve(tree, sides[1]), *_LOG):
+            yield mutation(put(tree, node, tree.text(sides[0])))
+
+
+def _both_ways(sides: tuple[Node, Node] | None) -> tuple[tuple[Node, Node], ...]:
+    return (sides, (sides[1], sides[0])) if sides else ()
+
+
+def _reduces(tree: KernelTree, function: Node) -> bool:
+    has_loop = any(tree.nodes(*LOOPS, within=function))
+    return has_loop and any(updates(tree, function))
+
+
+def _is_total(tree: KernelTree, node: Node) -> bool:
+    """Whether a divisor is a computed float: a variable or an element, no count, no sum."""
+    node = strip(node)
+    if node.type not in ("identifier", "subscript_expression"):
+        return False
+    if not tree.is_float(node) or is_count(tree, node):
+        return False
+    scalars = {p.name for p in tree.parameters(tree.function(node)) if not p.is_pointer}
+    return tree.text(node) not in scalars
+
+
+def _is_root_of_count(tree: KernelTree, node: Node) -> bool:
+    """Whether ``node`` is, or names, ``sqrtf(d)`` of an integer ``d``."""
+    given = call(tree, resolve(tree, node), *_SQRT)
+    return bool(given) and is_count(tree, given[0]) if given else False
+
+
+def is_attention_scale(tree: KernelTree, node: Node) -> bool:
+    """Whether a factor is 1/sqrt(d): spelled, or a scalar ``scale`` of a kernel with a softmax."""
+    function, source = tree.function(node), resolve(tree, node)
+    given = call(tree, source, *_RSQRT)
+    if given and is_count(tree, given[0]):
+        return True
+    inverse = binary(tree, source, "/")
+    if inverse and number(tree, inverse[0]) == 1 and _is_root_of_count(tree, inverse[1]):
+        return True
+    scalars = {p.name for p in tree.parameters(function) if p.kind == "float"}
+    is_scale = source.type == "identifier" and tree.text(source) in scalars
+    return is_scale and "scale" in tree.text(source) and _has_exponential(tree, function)
+
+
+def _attention_drop_scale(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("binary_expression", "assignment_expression"):
+        if node.type == "assignment_expression":
+            factor = field(node, "right")
+            if operator(tree, node) == "*=" and is_attention_scale(tree, factor):
+                yield mutation(replace(factor, "1.0f"))
+            continue
+        for kept, factor in _both_ways(binary(tree, node, "*")):
+            if is_attention_scale(tree, factor):
+                yield mutation(put(tree, node, tree.text(kept)))
+        sides = binary(tree, node, "/")
+        if sides and _is_root_of_count(tree, sides[1]):
+            yield mutation(put(tree, node, tree.text(sides[0])))
+
+
+def _masks(tree: KernelTree) -> Iterator[Node]:
+    """Orderings of two positions, neither a size nor a constant, that choose between values."""
+    for node in tree.nodes("binary_expression"):
+        sides = binary(tree, node, *_FLIPPED)
+        if not sides or not all(tree.is_integer(s) for s in sides):
+            continue
+        function = tree.function(node)
+        sizes = set(tree.size_parameters(function))
+        if any(number(tree, s) is not None or _is_extent(tree, s, sizes) for s in sides):
+            continue
+        if "threadIdx" in tree.text(node) or "blockDim" in tree.text(node):
+            continue
+        if all(_is_position(tree, side) for side in sides):
+            yield node
+
+
+def _is_extent(tree: KernelTree, side: Node, sizes: set[str]) -> bool:
+    return tree.text(strip(side)) in sizes
+
+
+def _is_position(tree: KernelTree, side: Node) -> bool:
+    """Whether an expression involves a coordinate: a loop variable, or what it is unravelled from."""
+    for identifier in tree.nodes("identifier", within=side):
+        name, function = tree.text(identifier), tree.function(identifier)
+        value = definition(tree, identifier)
+        if value is not None and (
+            binary(tree, value, "%", "/") or names_in(tree, value) & {"blockIdx", "threadIdx"}
+        ):
+            return True
+        for loop in tree.nodes("for_statement", within=function):
+            initial = loop.child_by_field_name("initializer")
+            inside = loop.start_byte <= identifier.start_byte < loop.end_byte
+            if inside and initial is not None and _declares(tree, initial, name):
+                return True
+    return False
+
+
+def _declares(tree: KernelTree, initial: Node, name: str) -> bool:
+    return any(
+        tree.text(field(d, "declarator")) == name
+        for d in tree.nodes("init_declarator", within=initial)
+    )
+
+
+def _is_value_choice(tree: KernelTree, node: Node) -> bool:
+    """Whether a test chooses between float values: a mask, no bound of a tile."""
+    if tree.enclosing(node, "subscript_argument_list") is not None:
+        return False
+    holder = tree.enclosing(node, "if_statement", "conditional_expression", *LOOPS)
+    if holder is None:
+        return False
+    condition = holder.child_by_field_name("condition")
+    if condition is None:
+        return False
+    return condition.start_byte <= node.start_byte and node.end_byte <= condition.end_byte
+
+
+def _causal_off_by_one(tree: KernelTree) -> Iterator[Mutation]:
+    for node in _masks(tree):
+        if _is_value_choice(tree, node):
+            symbol = field(node, "operator")
+            yield mutation(replace(symbol, _FLIPPED[tree.text(symbol)]))
+
+
+def _causal_drop(tree: KernelTree) -> Iterator[Mutation]:
+    for node in _masks(tree):
+        holder = tree.enclosing(node, "if_statement", "conditional_expression", *LOOPS)
+        if holder is None or holder.type in LOOPS or not _is_value_choice(tree, node):
+            continue
+        yield mutation(replace(node, "false" if _masks_out(tree, holder) else "true"))
+
+
+def _masks_out(tree: KernelTree, holder: Node) -> bool:
+    """Whether the test is true where the mask hides: -inf, 0, ``continue`` or ``break``."""
+    hidden = field(holder, "consequence")
+    text = tree.text(hidden)
+    if re.search(r"INFINITY|\b(continue|break|return)\b|-1e\d|FLT_MAX", text):
+        return True
+    value = hidden
+    for assigned in tree.nodes("assignment_expression", within=hidden):
+        value = field(assigned, "right")
+    return number(tree, value) == 0
+
+
+# -- variance -------------------------------------------------------------------------------------------
+
+
+def squared_sums(tree: KernelTree, function: Node) -> set[str]:
+    """The variables of ``function`` that sum squared deviations, or are named as if they did."""
+    found = set()
+    for update in updates(tree, function):
+        sides = update.fused or binary(tree, resolve(tree, update.term), "*")
+        deviates = sides and any("-" in tree.text(resolve(tree, s)) for s in sides)
+        if (deviates and sides and same(tree, *sides)) or _SQUARES.search(update.name):
+            found.add(update.name)
+    return found
+
+
+def _variance_divisions(tree: KernelTree) -> Iterator[Node]:
+    """The count by which a sum of squared deviations is divided."""
+    for node in tree.nodes("binary_expression"):
+        found = count_division(tree, node)
+        if found is None or operator(tree, node) != "/":
+            continue
+        function = tree.function(node)
+        if names_in(tree, found[0]) & squared_sums(tree, function):
+            yield found[1]
+
+
+def _integer_part(tree: KernelTree, count: Node) -> Node:
+    """The integer inside the cast of a count, parentheses kept."""
+    inner = strip(count)
+    if inner.type == "cast_expression":
+        return field(inner, "value")
+    if inner.type == "call_expression":
+        return arguments(inner)[0]
+    return count
+
+
+def _biased_variance(tree: KernelTree) -> Iterator[Mutation]:
+    for count in _variance_divisions(tree):
+        inner = _integer_part(tree, count)
+        sides = binary(tree, inner, "-")
+        if sides and number(tree, sides[1]) != 0:
+            yield mutation(replace(inner, atom(tree, sides[0])))
+
+
+def _unbiased_variance(tree: KernelTree) -> Iterator[Mutation]:
+    for count in _variance_divisions(tree):
+        inner = _integer_part(tree, count)
+        sides = binary(tree, inner, "-")
+        if sides is None:
+            yield mutation(replace(inner, f"({tree.text(strip(inner))} - 1)"))
+        elif number(tree, sides[1]) == 0:
+            yield mutation(replace(sides[1], "1"))
+
+
+def is_epsilon(tree: KernelTree, node: Node) -> bool:
+    """Whether a summand is a stabilising constant: by name, or a literal below 1e-2."""
+    value = number(tree, resolve(tree, node))
+    if value is not None and 0 < value <= 1e-2:
+        return True
+    node = strip(node)
+    return node.type == "identifier" and bool(_EPS.search(tree.text(node)))
+
+
+def _eps_inside_outside(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("call_expression", "binary_expression"):
+        name = callee(tree, node)
+        if name in (*_SQRT, *_RSQRT):
+            for value, eps in _both_ways(binary(tree, arguments(node)[0], "+")):
+                if is_epsilon(tree, eps):
+                    root = _SQRT[0] if tree.kind(node) == "float" else _SQRT[1]
+                    text = f"{root}({tree.text(value)}) + {term(tree, eps)}"
+                    one = "1.0f" if tree.kind(node) == "float" else "1.0"
+                    yield mutation(put(tree, node, text if name in _SQRT else f"{one} / ({text})"))
+                    break
+        elif node.type == "binary_expression":
+            for root_node, eps in _both_ways(binary(tree, node, "+")):
+                given = call(tree, root_node, *_SQRT)
+                if given and is_epsilon(tree, eps):
+                    outer = callee(tree, strip(root_node))
+                    inside = f"{outer}({tree.text(given[0])} + {term(tree, eps)})"
+                    yield mutation(put(tree, node, inside))
+
+
+# -- running statistics -----------------------------------------------------------------------------------
+
+
+def _momentum_statistics(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("binary_expression"):
+        sides = binary(tree, node, "+")
+        if not sides or not tree.is_float(node):
+            continue
+        found = _weights(tree, *sides)
+        if found:
+            one, other = found
+            yield mutation(
+                replace(one, atom(tree, other)), replace(other, f"({tree.text(strip(one))})")
+            )
+    yield from _running_for_batch(tree)
+
+
+def _weights(tree: KernelTree, left: Node, right: Node) -> tuple[Node, Node] | None:
+    """``(1 - m, m)`` of a running average ``(1 - m) * old + m * new``, in any order."""
+    for one, other in ((left, right), (right, left)):
+        for complement in binary(tree, one, "*") or ():
+            parts = binary(tree, complement, "-")
+            if not parts or number(tree, parts[0]) != 1:
+                continue
+            for weight in binary(tree, other, "*") or ():
+                if same(tree, weight, parts[1]):
+                    return complement, weight
+    return None
+
+
+def _running_for_batch(tree: KernelTree) -> Iterator[Mutation]:
+    """The batch's mean or variance replaced by the running one where both are at hand."""
+    for function in tree.kernels:
+        known: dict[str, str] = {}
+        for node in loads(tree, within=function):
+            name = pointer_root(tree, node)
+            if "running" in name:
+                known.setdefault("mean" if "mean" in name else "var", tree.text(node))
+        for node in tree.nodes("binary_expression", within=function):
+            sides = binary(tree, node, "-", "+")
+            if not sides or strip(sides[operator(tree, node) == "+" and 0 or 1]).type != (
+                "identifier"
+            ):
+                continue
+            wanted = "mean" if operator(tree, node) == "-" else "var"
+            statistic = sides[1] if wanted == "mean" else sides[0]
+            fits = wanted == "mean" or is_epsilon(tree, sides[1])
+            if fits and wanted in known and wanted in tree.text(statistic):
+                yield mutation(replace(statistic, known[wanted]))
+
+
+# -- the rules ----------------------------------------------------------------------------------------------
+
+_PARAMS = "const float* x, float* y, int rows, int cols"
+
+
+def _example(before: str, *after: str, params: str = _PARAMS) -> Example:
+    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
+
+
+def _softmax(value: str) -> str:
+    return (
+        "    float sum = 0.0f;\n"
+        "    for (int j = 0; j < cols; ++j) sum += expf(x[j]);\n"
+        f"    y[threadIdx.x] = {value};"
+    )
+
+
+def _variance(count: str, value: str = "sqrtf(var + 1e-5f)") -> str:
+    return (
+        "    float m2 = 0.0f;\n"
+        "    for (int j = 0; j < cols; ++j) m2 += x[j] * x[j];\n"
+        f"    const float var = m2 / {count};\n"
+        f"    y[threadIdx.x] = {value};"
+    )
+
+
+def _masked(test: str) -> str:
+    return (
+        "    const int i = blockIdx.x;\n    float sum = 0.0f;\n"
+        "    for (int j = 0; j < cols; ++j) {\n"
+        f"        sum += {test} ? 0.0f : expf(x[j]);\n    }}\n    y[i] = sum;"
+    )
+
+
+SOFTMAX_DROP_NORMALISE = Rule(
+    "softmax-drop-normalise",
+    "semantic",
+    "the division by the sum of exponentials, or `- logf(sum)`, is removed",
+    "the last pass of a softmax forgotten",
+    _softmax_drop_normalise,
+    (
+        _example(_softmax("expf(x[threadIdx.x]) / sum"), _softmax("expf(x[threadIdx.x])")),
+        _example(_softmax("x[threadIdx.x] - logf(sum)"), _softmax("x[threadIdx.x]")),
+    ),
+)
+ATTENTION_DROP_SCALE = Rule(
+    "attention-drop-scale",
+    "semantic",
+    "the factor 1/sqrt(d) of attention scores is removed",
+    "unscaled dot products fed to the softmax",
+    _attention_drop_scale,
+    (
+        _example(
+            "    y[0] = expf(x[0] * rsqrtf((float)cols));",
+            "    y[0] = expf(x[0]);",
+        ),
+        _example("    y[0] = x[0] / sqrtf((float)cols);", "    y[0] = x[0];"),
+    ),
+)
+CAUSAL_OFF_BY_ONE = Rule(
+    "causal-off-by-one",
+    "semantic",
+    "`j > i` to `j >= i` in a mask (and back; the same for `<`)",
+    "the diagonal on the wrong side of a causal or triangular mask",
+    _causal_off_by_one,
+    (_example(_masked("j > i"), _masked("j >= i")),),
+)
+CAUSAL_DROP = Rule(
+    "causal-drop",
+    "semantic",
+    "a mask that compares two positions shows everything",
+    "the causal or triangular mask forgotten",
+    _causal_drop,
+    (_example(_masked("j > i"), _masked("false")),),
+)
+BIASED_VARIANCE = Rule(
+    "biased-variance",
+    "semantic",
+    "a variance is divided by n in place of n - 1",
+    "the biased estimator where the reference asks for the unbiased",
+    _biased_variance,
+    (_example(_variance("(cols - 1)"), _variance("cols")),),
+)
+UNBIASED_VARIANCE = Rule(
+    "unbiased-variance",
+    "semantic",
+    "a variance is divided by n - 1 in place of n",
+    "the unbiased estimator where the reference asks for the biased",
+    _unbiased_variance,
+    (_example(_variance("(float)cols"), _variance("(float)(cols - 1)")),),
+)
+EPS_INSIDE_OUTSIDE = Rule(
+    "eps-inside-outside",
+    "semantic",
+    "`sqrtf(v + eps)` to `sqrtf(v) + eps` and back; the same for rsqrtf",
+    "the stabiliser on the wrong side of the square root",
+    _eps_inside_outside,
+    (
+        _example(_variance("cols"), _variance("cols", "sqrtf(var) + 1e-5f")),
+        _example(
+            _variance("cols", "x[0] * rsqrtf(var + 1e-5f)"),
+            _variance("cols", "x[0] * (1.0f / (sqrtf(var) + 1e-5f))"),
+        ),
+    ),
+)
+MOMENTUM_STATISTICS = Rule(
+    "momentum-statistics",
+    "semantic",
+    "the two weights of a running average exchanged; batch statistics replaced by running ones",
+    "momentum of old and new mixed up; evaluation mode where training mode is asked for",
+    _momentum_statistics,
+    (
+        _example(
+            "    y[0] = (1.0f - m) * x[0] + m * x[1];",
+            "    y[0] = m * x[0] + (1.0f - m) * x[1];",
+            params="const float* x, float* y, float m",
+        ),
+        _example(
+            "    const float mean = x[0];\n    y[0] = x[1] - mean;\n    y[1] = running_mean[0];",
+            "    const float mean = x[0];\n    y[0] = x[1] - running_mean[0];\n"
+            "    y[1] = running_mean[0];",
+            params="const float* x, const float* running_mean, float* y",
+        ),
+    ),
+)
