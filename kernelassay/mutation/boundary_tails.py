@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.bounds import Guard, Loop, as_guard, bound_test, flatten, loops
+from kernelassay.mutation.bounds import Guard, Loop, as_guard, as_loop, bound_test, flatten, loops
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.extents import (
     arguments,
@@ -164,14 +164,17 @@ def vector_width(tree: KernelTree, node: Node) -> str | None:
 
 
 def _masks_of_loop(tree: KernelTree, node: Node) -> Iterator[Edit]:
-    """``for (j = 0; j < 4 && i + j < n; ++j)``: the second test of the condition goes."""
+    """``for (j = 0; j < 4 && i + j < n; ++j)``: the test that is not the loop's own goes."""
+    loop = as_loop(tree, node)
     condition = node.child_by_field_name("condition")
-    if condition is None:
+    if loop is None or loop.test is None or condition is None:
         return
-    operands = flatten(tree, condition, "&&")
-    for operand in operands[1:]:
+    for operand in flatten(tree, condition, "&&"):
         test = bound_test(tree, operand, inside=True)
-        if test is not None and (edit := without_operand(tree, operand)) is not None:
+        if test is None or operand.id == loop.test.node.id:
+            continue
+        edit = without_operand(tree, operand)
+        if edit is not None:
             yield edit
 
 

@@ -15,7 +15,6 @@ from kernelassay.mutation.bounds import (
     guards,
     halos,
     is_clip,
-    loops,
     only_statement,
 )
 from kernelassay.mutation.examples import kernel
@@ -225,73 +224,6 @@ def _stores_constant(tree: KernelTree, alternative: Node) -> bool:
     )
 
 
-def _empty_slice_init(tree: KernelTree) -> Iterator[Mutation]:
-    for node in tree.nodes("assignment_expression", "conditional_expression", "call_expression"):
-        if node.type == "assignment_expression":
-            size = _slice_size(tree, node)
-            if size:
-                value = child(node, "right")
-                yield mutation(replace(value, f"{size} > 1 ? {wrap(tree, value)} : 0.0f"))
-        elif node.type == "conditional_expression":
-            then, otherwise = child(node, "consequence"), child(node, "alternative")
-            right = bare(child(node, "condition")).child_by_field_name("right")
-            if (
-                literal(tree, right) in (0, 1)
-                and "%" not in tree.text(child(node, "condition"))
-                and _divides(tree, then)
-                and not _reads_memory(tree, otherwise)
-            ):
-                yield mutation(replace(node, wrap(tree, then)))
-        elif called(tree, node) == "max" and literal(tree, arguments(node)[-1]) == 1:
-            yield mutation(replace(node, wrap(tree, arguments(node)[0])))
-
-
-def _slice_size(tree: KernelTree, store: Node) -> str:
-    """The extent of the slice that a stored result was reduced from, or ``""``.
-
-    It is the size parameter that bounds the first loop that ended before the store.
-    """
-    function = tree.function(store)
-    left = child(store, "left")
-    stores = operator(tree, store) == "=" and left.type == "subscript_expression"
-    if not stores or not tree.is_float(left) or not _writes_output(tree, function, left):
-        return ""
-    sizes = set(extents(tree).sizes(function))
-    for loop in loops(tree):
-        if loop.test is None or loop.geometric or loop.node.end_byte > store.start_byte:
-            continue
-        bound = tree.text(bare(loop.test.bound))
-        same = tree.function(loop.node).id == function.id
-        if same and (bound in sizes or _is_top_level_extent(tree, bare(loop.test.bound))):
-            return bound
-    return ""
-
-
-def _is_top_level_extent(tree: KernelTree, name: Node) -> bool:
-    """Whether a name is a fixed local of the function's outermost block, so visible below."""
-    known = extents(tree)
-    value = known.definition(name)
-    if value is None or not known.fixed(name):
-        return False
-    declaration = tree.enclosing(value, "declaration")
-    block = tree.parent(declaration) if declaration is not None else None
-    return block is not None and block.id == child(tree.function(name), "body").id
-
-
-def _divides(tree: KernelTree, node: Node) -> bool:
-    return any(
-        operator(tree, inner) == "/" for inner in tree.nodes("binary_expression", within=node)
-    )
-
-
-def _writes_output(tree: KernelTree, function: Node, target: Node) -> bool:
-    base = tree.text(child(target, "argument"))
-    return any(
-        p.name == base and p.is_pointer and "const" not in p.type_text
-        for p in tree.parameters(function)
-    )
-
-
 def _rule(
     name: str,
     what: str,
@@ -309,7 +241,6 @@ _POOL = (
     "int start = threadIdx.x - 1;\nint from = max(start, 0), to = min(start + 3, n);\n"
     "for (int i = from; i < to; ++i) y[i] = x[i];"
 )
-_SUM = "float s = 0.0f;\nfor (int j = 0; j < n; ++j) s += x[j];\n"
 
 HALO_RULES = (
     _rule(
@@ -401,16 +332,5 @@ TILE_EDGE = _rule(
     _example(
         f"__shared__ float s[32];\n{_INDEX}\nif (i < n) s[0] = x[i]; else s[0] = 0.0f;",
         f"__shared__ float s[32];\n{_INDEX}\ns[0] = x[i];",
-    ),
-)
-EMPTY_SLICE = _rule(
-    "empty-slice-init",
-    "a reduced result replaced by 0 for slices of one element; the case for none removed",
-    "the special case for an empty or single-element slice is wrong or missing",
-    _empty_slice_init,
-    _example(f"{_SUM}y[0] = s / n;", f"{_SUM}y[0] = n > 1 ? (s / n) : 0.0f;"),
-    _example(
-        "int k = threadIdx.x;\nfloat v = k > 0 ? x[0] / k : 0.0f;",
-        "int k = threadIdx.x;\nfloat v = (x[0] / k);",
     ),
 )

@@ -72,6 +72,7 @@ class Types:
         self._returns: dict[str, CType] = {}
         self._macros: dict[str, CType] = {}
         self._cache: dict[int, CType] = {}
+        self._parameters: dict[int, list[Declared]] = {}
         for node in tree.nodes(within=tree.root):
             self._collect(node)
 
@@ -153,6 +154,12 @@ class Types:
 
     def parameters(self, function: Node) -> list[Declared]:
         """The declared parameters of a function, in order."""
+        known = self._parameters.get(function.id)
+        if known is None:
+            known = self._parameters[function.id] = self._find_parameters(function)
+        return known
+
+    def _find_parameters(self, function: Node) -> list[Declared]:
         declarator = function.child_by_field_name("declarator")
         while declarator is not None and declarator.type != "function_declarator":
             declarator = declarator.child_by_field_name("declarator")
