@@ -6,6 +6,7 @@ from kernelassay.mutation import (
     boundary_guards,
     boundary_launch,
     boundary_loops,
+    boundary_slices,
     boundary_tails,
     boundary_windows,
 )
@@ -26,5 +27,5 @@ RULES: tuple[Rule, ...] = (
     boundary_windows.TILE_EDGE,
     boundary_loops.ROUND_DOWN,
     boundary_loops.EARLY_EXIT,
-    boundary_windows.EMPTY_SLICE,
+    boundary_slices.EMPTY_SLICE,
 )

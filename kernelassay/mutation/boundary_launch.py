@@ -54,18 +54,29 @@ class Geometry:
         return self.with_parts(tree, texts)
 
 
-def _declared(tree: KernelTree, name: str) -> Node | None:
-    """The declarator of a local of ``launch`` that is never assigned again, else None."""
-    for assignment in tree.launch_nodes("assignment_expression", "update_expression"):
-        target = assignment.children[0] if assignment.children else assignment
-        if name in {tree.text(n) for n in tree.nodes("identifier", within=target)}:
-            return None
+def _declarator(tree: KernelTree, name: str) -> Node | None:
+    """The declarator of a local of ``launch``, else None."""
     for declaration in tree.launch_nodes("declaration"):
         for declarator in declaration.children_by_field_name("declarator"):
             inner = declarator.child_by_field_name("declarator")
             if inner is not None and tree.text(inner) == name:
                 return declarator
     return None
+
+
+def _assigned(tree: KernelTree, name: str) -> list[Node]:
+    """The values that are assigned to a local of ``launch``, or to a member of it."""
+    found = []
+    for node in tree.launch_nodes("assignment_expression", "update_expression"):
+        target = node.child_by_field_name("left") or child(node, "argument")
+        if name in {tree.text(n) for n in tree.nodes("identifier", within=target)}:
+            found.append(node.child_by_field_name("right") or node)
+    return found
+
+
+def _declared(tree: KernelTree, name: str) -> Node | None:
+    """The declarator of a local of ``launch`` that is never assigned again, else None."""
+    return None if _assigned(tree, name) else _declarator(tree, name)
 
 
 def _parts(tree: KernelTree, node: Node) -> tuple[Node, ...]:
@@ -119,13 +130,12 @@ def _feeds_grid(tree: KernelTree) -> list[Node]:
             continue
         found[node.id] = node
         for name in tree.nodes("identifier", "type_identifier", within=node):
-            declarator = _declared(tree, tree.text(name))
+            pending += _assigned(tree, tree.text(name))
+            declarator = _declarator(tree, tree.text(name))
             if declarator is not None:
-                value = declarator.child_by_field_name(
-                    "parameters" if declarator.type == "function_declarator" else "value"
-                )
-                if value is not None:
-                    pending.append(value)
+                field = "parameters" if declarator.type == "function_declarator" else "value"
+                value = declarator.child_by_field_name(field)
+                pending += [value] if value is not None else []
     return sorted(found.values(), key=lambda node: node.start_byte)
 
 

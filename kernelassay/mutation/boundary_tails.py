@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.bounds import Guard, Loop, as_guard, bound_test, flatten, loops
+from kernelassay.mutation.bounds import Guard, Loop, as_guard, as_loop, bound_test, flatten, loops
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.extents import (
     arguments,
@@ -15,6 +15,7 @@ from kernelassay.mutation.extents import (
     called,
     child,
     extents,
+    is_macro_name,
     literal,
     operator,
 )
@@ -22,9 +23,10 @@ from kernelassay.mutation.rewrites import without_operand, without_statement
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
-# A size rounded down: `n / 4 * 4`, `4 * (n / 4)`, `n >> 2 << 2`, `n & ~3`, `n - n % 4`.
+# A size rounded down: `n / 4 * 4`, `(n % 4 == 0 ? n / 4 : 0) * 4`,
+# `4 * (n / 4)`, `n >> 2 << 2`, `n & ~3`, `n - n % 4`.
 _ROUNDED = re.compile(
-    r"/\(?(\w+)\)*\*\(?\1\b|\b(\w+)\*\(+[^()]*/\(?\2\b|>>(\w+)\)*<<\3\b|&\(?~|-\(?[^()%]*%"
+    r"/\(?(\w+)\b[^*]*\*\(?\1\b|\b(\w+)\*\(+[^()]*/\(?\2\b|>>(\w+)\)*<<\3\b|&\(?~|-\(?[^()%]*%"
 )
 _REMAINDER = re.compile(r"%\(?\w+\)?$|%\(?\w+\)|&3\b|&7\b|&1\b|-\(*[^()]*\(?/\w+\)*\*\w+")
 
@@ -55,14 +57,8 @@ def _multiple_test(tree: KernelTree, node: Node) -> str | None:
         return None
     size, divisor = child(remainder, "left"), bare(child(remainder, "right"))
     known = extents(tree)
-    width = literal(tree, known.resolve(divisor)) is not None or _is_macro(tree, divisor)
+    width = literal(tree, known.resolve(divisor)) is not None or is_macro_name(tree, divisor)
     return operator(tree, node) if width and known.fixed(size) else None
-
-
-def _is_macro(tree: KernelTree, node: Node) -> bool:
-    """Whether a name is spelled like a macro (``VEC``) and not like a size (``N``)."""
-    text = tree.text(node)
-    return node.type == "identifier" and text.isupper() and len(text) > 1
 
 
 def _tail_drop(tree: KernelTree) -> Iterator[Mutation]:
@@ -140,7 +136,7 @@ def _tail_mask_full(tree: KernelTree) -> Iterator[Mutation]:
             if _multiple_test(tree, node) == "==":
                 yield mutation(replace(node, "true"))
         elif node.type == "call_expression":
-            if (width := _vector_width(tree, node)) is not None:
+            if (width := vector_width(tree, node)) is not None:
                 yield mutation(replace(node, width))
         elif node.type == "for_statement":
             yield from (mutation(edit) for edit in _masks_of_loop(tree, node))
@@ -151,7 +147,7 @@ def _tail_mask_full(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(replace(guard.tests[0].node, passed))
 
 
-def _vector_width(tree: KernelTree, node: Node) -> str | None:
+def vector_width(tree: KernelTree, node: Node) -> str | None:
     """``4`` for ``min(4, n - i)``."""
     given = arguments(node)
     if called(tree, node) != "min" or len(given) != 2:
@@ -160,7 +156,7 @@ def _vector_width(tree: KernelTree, node: Node) -> str | None:
     for width, rest in (given, reversed(given)):
         left = bare(rest)
         difference = left.type == "binary_expression" and operator(tree, left) == "-"
-        if literal(tree, known.resolve(width)) is None and not _is_macro(tree, width):
+        if literal(tree, known.resolve(width)) is None and not is_macro_name(tree, width):
             continue
         if difference and known.fixed(child(left, "left")) and not known.fixed(left):
             return tree.text(width)
@@ -168,14 +164,17 @@ def _vector_width(tree: KernelTree, node: Node) -> str | None:
 
 
 def _masks_of_loop(tree: KernelTree, node: Node) -> Iterator[Edit]:
-    """``for (j = 0; j < 4 && i + j < n; ++j)``: the second test of the condition goes."""
+    """``for (j = 0; j < 4 && i + j < n; ++j)``: the test that is not the loop's own goes."""
+    loop = as_loop(tree, node)
     condition = node.child_by_field_name("condition")
-    if condition is None:
+    if loop is None or loop.test is None or condition is None:
         return
-    operands = flatten(tree, condition, "&&")
-    for operand in operands[1:]:
+    for operand in flatten(tree, condition, "&&"):
         test = bound_test(tree, operand, inside=True)
-        if test is not None and (edit := without_operand(tree, operand)) is not None:
+        if test is None or operand.id == loop.test.node.id:
+            continue
+        edit = without_operand(tree, operand)
+        if edit is not None:
             yield edit
 
 

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.boundary_tails import is_tail_guard
+from kernelassay.mutation.boundary_tails import is_tail_guard, vector_width
 from kernelassay.mutation.bounds import (
     BoundTest,
     Guard,
     Halo,
-    as_guard,
+    bound_test,
     guards,
     halos,
     is_clip,
-    loops,
     only_statement,
 )
 from kernelassay.mutation.examples import kernel
@@ -148,7 +147,9 @@ def _guarded_region(tree: KernelTree, guard: Guard) -> list[Node]:
 
 def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
     known = extents(tree)
-    for node in tree.nodes("call_expression", "conditional_expression", "if_statement"):
+    for node in tree.nodes(
+        "call_expression", "conditional_expression", "if_statement", "while_statement"
+    ):
         if node.type == "call_expression":
             given = arguments(node)
             if called(tree, node) not in ("max", "min") or len(given) != 2:
@@ -157,6 +158,8 @@ def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
                 continue
             varying = [a for a in given if not known.fixed(a)]
             fixed = [a for a in given if known.fixed(a)]
+            if vector_width(tree, node) is not None:
+                continue
             if len(varying) == 1 and _is_edge(tree, called(tree, node), fixed[0]):
                 yield mutation(replace(node, wrap(tree, varying[0])))
         elif node.type == "conditional_expression" and is_clip(tree, node):
@@ -164,7 +167,7 @@ def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
             varying = [a for a in chosen if not known.fixed(a)]
             if len(varying) == 1:
                 yield mutation(replace(node, wrap(tree, varying[0])))
-        elif node.type == "if_statement" and _clips(tree, node):
+        elif node.type.endswith("_statement") and _clips(tree, node):
             yield mutation(without_statement(tree, node))
 
 
@@ -175,18 +178,18 @@ def _is_edge(tree: KernelTree, function: str, node: Node) -> bool:
 
 
 def _clips(tree: KernelTree, node: Node) -> bool:
-    """Whether an ``if`` is ``if (i < 0) i = 0;``."""
-    guard = as_guard(tree, node)
-    body = only_statement(child(node, "consequence"))
-    if guard is None or len(guard.tests) != 1 or not guard.pure or not body.named_children:
+    """Whether a statement is ``if (i < 0) i = 0;`` or ``while (i < 0) i += step;``."""
+    test = bound_test(tree, bare(child(child(node, "condition"), "value")), inside=True)
+    body = only_statement(child(node, "consequence" if node.type == "if_statement" else "body"))
+    if test is None or body.type != "expression_statement" or not body.named_children:
         return False
     assigned = body.named_children[0]
-    if body.type != "expression_statement" or assigned.type != "assignment_expression":
+    if assigned.type != "assignment_expression":
         return False
-    same = tree.text(child(assigned, "left")) == tree.text(bare(guard.tests[0].index))
-    return (
-        same and operator(tree, assigned) == "=" and extents(tree).fixed(child(assigned, "right"))
-    )
+    symbol = "=" if node.type == "if_statement" else "+="
+    same = tree.text(child(assigned, "left")) == tree.text(bare(test.index))
+    fixed = extents(tree).fixed(child(assigned, "right"))
+    return same and fixed and operator(tree, assigned) == symbol
 
 
 def _tile_edge_unguarded(tree: KernelTree) -> Iterator[Mutation]:
@@ -221,60 +224,6 @@ def _stores_constant(tree: KernelTree, alternative: Node) -> bool:
     )
 
 
-def _empty_slice_init(tree: KernelTree) -> Iterator[Mutation]:
-    for node in tree.nodes("assignment_expression", "conditional_expression", "call_expression"):
-        if node.type == "assignment_expression":
-            size = _slice_size(tree, node)
-            if size:
-                value = child(node, "right")
-                yield mutation(replace(value, f"{size} > 1 ? {wrap(tree, value)} : 0.0f"))
-        elif node.type == "conditional_expression":
-            then, otherwise = child(node, "consequence"), child(node, "alternative")
-            right = bare(child(node, "condition")).child_by_field_name("right")
-            if (
-                literal(tree, right) in (0, 1)
-                and _divides(tree, then)
-                and not _reads_memory(tree, otherwise)
-            ):
-                yield mutation(replace(node, wrap(tree, then)))
-        elif called(tree, node) == "max" and literal(tree, arguments(node)[-1]) == 1:
-            yield mutation(replace(node, wrap(tree, arguments(node)[0])))
-
-
-def _slice_size(tree: KernelTree, store: Node) -> str:
-    """The extent of the slice that a stored result was reduced from, or ``""``.
-
-    It is the size parameter that bounds the first loop that ended before the store.
-    """
-    function = tree.function(store)
-    left = child(store, "left")
-    stores = operator(tree, store) == "=" and left.type == "subscript_expression"
-    if not stores or not tree.is_float(left) or not _writes_output(tree, function, left):
-        return ""
-    sizes = set(extents(tree).sizes(function))
-    for loop in loops(tree):
-        if loop.test is None or loop.geometric or loop.node.end_byte > store.start_byte:
-            continue
-        bound = tree.text(bare(loop.test.bound))
-        if tree.function(loop.node).id == function.id and bound in sizes:
-            return bound
-    return ""
-
-
-def _divides(tree: KernelTree, node: Node) -> bool:
-    return any(
-        operator(tree, inner) == "/" for inner in tree.nodes("binary_expression", within=node)
-    )
-
-
-def _writes_output(tree: KernelTree, function: Node, target: Node) -> bool:
-    base = tree.text(child(target, "argument"))
-    return any(
-        p.name == base and p.is_pointer and "const" not in p.type_text
-        for p in tree.parameters(function)
-    )
-
-
 def _rule(
     name: str,
     what: str,
@@ -292,7 +241,6 @@ _POOL = (
     "int start = threadIdx.x - 1;\nint from = max(start, 0), to = min(start + 3, n);\n"
     "for (int i = from; i < to; ++i) y[i] = x[i];"
 )
-_SUM = "float s = 0.0f;\nfor (int j = 0; j < n; ++j) s += x[j];\n"
 
 HALO_RULES = (
     _rule(
@@ -364,6 +312,10 @@ WINDOW_CLIP = _rule(
         _POOL.replace("min(start + 3, n)", "(start + 3)"),
     ),
     _example(
+        "int i = threadIdx.x - 4;\nwhile (i < 0) i += 2;\ny[i] = x[i];",
+        "int i = threadIdx.x - 4;\n\ny[i] = x[i];",
+    ),
+    _example(
         "int start = threadIdx.x - 1;\nif (start < 0) start = 0;\ny[start] = x[start];",
         "int start = threadIdx.x - 1;\n\ny[start] = x[start];",
     ),
@@ -380,16 +332,5 @@ TILE_EDGE = _rule(
     _example(
         f"__shared__ float s[32];\n{_INDEX}\nif (i < n) s[0] = x[i]; else s[0] = 0.0f;",
         f"__shared__ float s[32];\n{_INDEX}\ns[0] = x[i];",
-    ),
-)
-EMPTY_SLICE = _rule(
-    "empty-slice-init",
-    "a reduced result replaced by 0 for slices of one element; the case for none removed",
-    "the special case for an empty or single-element slice is wrong or missing",
-    _empty_slice_init,
-    _example(f"{_SUM}y[0] = s / n;", f"{_SUM}y[0] = n > 1 ? (s / n) : 0.0f;"),
-    _example(
-        "int k = threadIdx.x;\nfloat v = k > 0 ? x[0] / k : 0.0f;",
-        "int k = threadIdx.x;\nfloat v = (x[0] / k);",
     ),
 )

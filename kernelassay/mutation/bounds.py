@@ -7,6 +7,7 @@ bound tests: of an ``if``, of ``?:``, of a ``bool`` local, or of a returned trut
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from kernelassay.mutation.extents import (
 from kernelassay.mutation.tree import KernelTree
 
 MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_WARP_COUNT = re.compile(r"(blockDim\.x|\b[A-Z]{2,})[^?:]*(/\(?(32|warpSize|WARP\w*)\b|>>5)|WARPS")
 _EXITS = ("return_statement", "continue_statement", "break_statement")
 
 
@@ -123,7 +125,7 @@ def bound_test(tree: KernelTree, node: Node, inside: bool) -> BoundTest | None:
     known = extents(tree)
     fixed = known.fixed(left), known.fixed(right)
     if fixed == (False, False):
-        fixed = _is_geometric_variable(tree, left), _is_geometric_variable(tree, right)
+        fixed = _is_common(tree, left), _is_common(tree, right)
     symbol = operator(tree, node)
     if fixed == (False, True):
         return BoundTest(node, left, right, symbol, inside)
@@ -132,10 +134,20 @@ def bound_test(tree: KernelTree, node: Node, inside: bool) -> BoundTest | None:
     return None
 
 
-def _is_geometric_variable(tree: KernelTree, node: Node) -> bool:
+def _is_common(tree: KernelTree, node: Node) -> bool:
+    """Whether a varying bound is the same for all threads.
+
+    It is the variable of a halving or doubling loop, or a part's length, ``min(TILE, n - k)``.
+    """
+    if node.type != "identifier":
+        return False
+    known = extents(tree)
+    value = known.resolve(node)
+    if value.type == "call_expression" and tree.text(child(value, "function")) == "min":
+        return "threadIdx" not in known.expand(value)
     name = tree.text(node)
-    return node.type == "identifier" and any(
-        loop.variable == name and loop.motion in ("halving", "doubling")
+    return any(
+        loop.variable == name and loop.geometric
         for around in tree.ancestors(node)
         if around.type == "for_statement" and (loop := as_loop(tree, around)) is not None
     )
@@ -357,17 +369,14 @@ def warp_combine_tests(tree: KernelTree) -> list[BoundTest]:
     """The tests that bound the reading of one partial result per warp.
 
     Their bound is a number of warps: ``blockDim.x / 32``, ``blockDim.x >> 5``, rounded up or
-    not, or a constant with WARPS in its name.
+    not, ``BLOCK / WARP``, or a constant with WARPS in its name.
     """
     known = extents(tree)
     tests = [test for guard in guards(tree) for test in guard.tests]
     tests += [loop.test for loop in loops(tree) if loop.test is not None and loop.motion == "up"]
-    found = {}
-    for test in tests:
-        text = known.expand(test.bound)
-        divided = "blockDim" in text and any(
-            mark in text for mark in ("/32", ">>5", "/warpSize", "/WARP", "/(32)")
-        )
-        if test.upper and (divided or "WARPS" in text.upper()):
-            found[test.node.id] = test
+    found = {
+        test.node.id: test
+        for test in tests
+        if test.upper and _WARP_COUNT.search(known.expand(test.bound))
+    }
     return sorted(found.values(), key=lambda test: test.node.start_byte)

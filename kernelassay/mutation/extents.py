@@ -78,7 +78,13 @@ def literal(tree: KernelTree, node: Node | None) -> int | None:
 def wrap(tree: KernelTree, node: Node) -> str:
     """The text of ``node``, in parentheses unless it is an atom."""
     text = tree.text(node)
-    return text if node.type in _ATOMS else f"({text})"
+    return text if node.type in _ATOMS or re.fullmatch(r"\w+", text) else f"({text})"
+
+
+def is_macro_name(tree: KernelTree, node: Node) -> bool:
+    """Whether a name is spelled like a macro (``TILE``) and not like a size (``N``)."""
+    text = tree.text(node)
+    return node.type == "identifier" and text.isupper() and len(text) > 1
 
 
 def shifted(tree: KernelTree, node: Node, by: int) -> str:

@@ -97,6 +97,8 @@ def _barrier_hoist(tree: KernelTree) -> Iterator[Mutation]:
             before = before.prev_named_sibling
         if before is None or not _touches_shared_state(tree, before):
             continue
+        if before.prev_named_sibling is not None and _is_barrier(tree, before.prev_named_sibling):
+            continue  # next to another barrier it is as good as deleted
         start = before.start_byte
         pragma = before.prev_named_sibling
         while pragma is not None and pragma.type == "preproc_call":
@@ -105,6 +107,10 @@ def _barrier_hoist(tree: KernelTree) -> Iterator[Mutation]:
             replace((start, start), f"{tree.text(barrier)} "),
             without_statement(tree, barrier),
         )
+
+
+def _is_barrier(tree: KernelTree, statement: Node) -> bool:
+    return any(barrier.id == statement.id for barrier in _barriers(tree))
 
 
 def _touches_shared_state(tree: KernelTree, statement: Node) -> bool:

@@ -95,7 +95,7 @@ def shuffle_offset_halved(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(replace(offset, "8"))
 
 
-_FULL_MASK = re.compile(r"(?i)0xffffffffu?l*|.*full.*|.*mask.*|~0u?|-1")
+_FULL_MASK = re.compile(r"(?i)0xffffffffu?l*|\w*(full|mask)\w*|~0u?|-1")
 
 
 def shuffle_mask_narrow(tree: KernelTree) -> Iterator[Mutation]:
