@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from tree_sitter import Node
@@ -21,7 +20,6 @@ from kernelassay.mutation.match import (
     definition,
     field,
     names_in,
-    number,
     operator,
     pure,
     put,
@@ -39,19 +37,21 @@ _LOG = ("logf", "log", "__logf", "log2f")
 _SHUFFLES = ("__shfl_down_sync", "__shfl_xor_sync")
 
 
-# -- the maximum in a softmax -----------------------------------------------------------------------
+# -- the maximum in a softmax ----------
 
 
 def _maxima(tree: KernelTree, function: Node) -> set[str]:
     """The variables of ``function`` that hold a maximum: updated by fmaxf, or called one."""
-    found = set()
-    for node in tree.nodes("init_declarator", "assignment_expression", within=function):
+    found: set[str] = set()
+    nodes = list(tree.nodes("init_declarator", "assignment_expression", within=function))
+    for node in nodes * 2:  # a copy may stand before the update that shows what it copies
         if node.type == "init_declarator":
             name, value = declared_name(tree, node), field(node, "value")
         else:
             name, value = root_identifier(tree, field(node, "left")), field(node, "right")
         called = callee(tree, strip(value))
-        if name and (called in MAX or "max" in called or re.search(r"max", name)):
+        is_copy = tree.text(value) in found  # the maximum before it grows
+        if name and (called in MAX or "max" in called or "max" in name or is_copy):
             found.add(name)
     return found
 
@@ -60,7 +60,8 @@ def _drop_stabiliser(tree: KernelTree) -> Iterator[Mutation]:
     for function in (*tree.device_functions, *tree.kernels):
         if not any(calls(tree, *EXP, "exp2f", within=function)):
             continue
-        maxima, edits = _maxima(tree, function), []
+        maxima = _maxima(tree, function)
+        edits: list[Edit] = []
         for node in tree.nodes("binary_expression", within=function):
             edit = _without_maximum(tree, node, maxima)
             if edit is not None and not any(e.start <= edit.start < e.end for e in edits):
@@ -85,7 +86,7 @@ def _without_maximum(tree: KernelTree, node: Node, maxima: set[str]) -> Edit | N
     return None
 
 
-# -- variance ----------------------------------------------------------------------------------------------
+# -- variance ----------
 
 
 def _two_moment_variance(tree: KernelTree) -> Iterator[Mutation]:
@@ -140,7 +141,7 @@ def _subtract_square(tree: KernelTree, function: Node, name: str, mean: Node) ->
     return edits
 
 
-# -- orders of summation --------------------------------------------------------------------------------------
+# -- orders of summation ----------
 
 
 def _kahan_drop(tree: KernelTree) -> Iterator[Mutation]:
@@ -225,7 +226,7 @@ def _serial_shuffle(
     )
 
 
-# -- the rules ---------------------------------------------------------------------------------------------------
+# -- the rules ----------
 
 _PARAMS = "const float* x, float* y, int rows, int cols"
 

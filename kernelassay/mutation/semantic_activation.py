@@ -18,7 +18,6 @@ from kernelassay.mutation.match import (
     calls,
     field,
     number,
-    operator,
     parse_number,
     put,
     same,
@@ -81,7 +80,7 @@ def truncated(text: str, digits: int) -> str:
     return kept + (f"e{exponent}" if exponent else "") + suffix
 
 
-# -- activations -------------------------------------------------------------------------------
+# -- activations ----------
 
 
 def _drop_activation(tree: KernelTree) -> Iterator[Mutation]:
@@ -183,7 +182,7 @@ def _inner_name(tree: KernelTree, node: Node) -> str:
     return next(callee(tree, strip(a)) for a in arguments(node) if call(tree, a, *wanted))
 
 
-# -- bases, complements, powers --------------------------------------------------------------------
+# -- bases, complements, powers ----------
 
 
 def _rename(names: dict[str, str]) -> Callable[[KernelTree], Iterator[Mutation]]:

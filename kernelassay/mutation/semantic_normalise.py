@@ -44,7 +44,7 @@ _EPS = re.compile(r"eps", re.IGNORECASE)
 _FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
 
 
-# -- softmax and attention ----------------------------------------------------------------------
+# -- softmax and attention ----------
 
 
 def _has_exponential(tree: KernelTree, function: Node) -> bool:
@@ -63,9 +63,11 @@ def _softmax_drop_normalise(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(put(tree, node, tree.text(sides[0])))
         for kept, factor in _both_ways(binary(tree, node, "*")):
             inverse = binary(tree, resolve(tree, factor), "/")
-            if factor.type == "identifier" and inverse and number(tree, inverse[0]) == 1:
-                if _is_total(tree, inverse[1]):
-                    yield mutation(put(tree, node, tree.text(kept)))
+            is_inverse = inverse is not None and number(tree, inverse[0]) == 1
+            if factor.type == "identifier" and inverse and is_inverse:
+                if not _is_total(tree, inverse[1]):
+                    continue
+                yield mutation(put(tree, node, tree.text(kept)))
         sides = binary(tree, node, "-")
         if sides and call(tree, resolve(tree, sides[1]), *_LOG):
             yield mutation(put(tree, node, tree.text(sides[0])))
@@ -147,7 +149,7 @@ def _is_extent(tree: KernelTree, side: Node, sizes: set[str]) -> bool:
 
 
 def _is_position(tree: KernelTree, side: Node) -> bool:
-    """Whether an expression involves a coordinate: a loop variable, or what it is unravelled from."""
+    """Whether an expression involves a coordinate: a loop variable, or an unravelled index."""
     for identifier in tree.nodes("identifier", within=side):
         name, function = tree.text(identifier), tree.function(identifier)
         value = definition(tree, identifier)
@@ -180,6 +182,8 @@ def _is_value_choice(tree: KernelTree, node: Node) -> bool:
     condition = holder.child_by_field_name("condition")
     if condition is None:
         return False
+    if holder.type in LOOPS and operator(tree, node) not in ("<=", ">="):
+        return False  # `j < size` is a bound; `j <= i` runs up to the diagonal
     return condition.start_byte <= node.start_byte and node.end_byte <= condition.end_byte
 
 
@@ -210,7 +214,7 @@ def _masks_out(tree: KernelTree, holder: Node) -> bool:
     return number(tree, value) == 0
 
 
-# -- variance -------------------------------------------------------------------------------------------
+# -- variance ----------
 
 
 def squared_sums(tree: KernelTree, function: Node) -> set[str]:
@@ -292,7 +296,7 @@ def _eps_inside_outside(tree: KernelTree) -> Iterator[Mutation]:
                     yield mutation(put(tree, node, inside))
 
 
-# -- running statistics -----------------------------------------------------------------------------------
+# -- running statistics ----------
 
 
 def _momentum_statistics(tree: KernelTree) -> Iterator[Mutation]:
@@ -332,18 +336,17 @@ def _running_for_batch(tree: KernelTree) -> Iterator[Mutation]:
                 known.setdefault("mean" if "mean" in name else "var", tree.text(node))
         for node in tree.nodes("binary_expression", within=function):
             sides = binary(tree, node, "-", "+")
-            if not sides or strip(sides[operator(tree, node) == "+" and 0 or 1]).type != (
-                "identifier"
-            ):
+            if not sides:
                 continue
             wanted = "mean" if operator(tree, node) == "-" else "var"
             statistic = sides[1] if wanted == "mean" else sides[0]
             fits = wanted == "mean" or is_epsilon(tree, sides[1])
-            if fits and wanted in known and wanted in tree.text(statistic):
+            is_name = strip(statistic).type == "identifier"
+            if fits and is_name and wanted in known and wanted in tree.text(statistic):
                 yield mutation(replace(statistic, known[wanted]))
 
 
-# -- the rules ----------------------------------------------------------------------------------------------
+# -- the rules ----------
 
 _PARAMS = "const float* x, float* y, int rows, int cols"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tree_sitter import Node
 
@@ -39,7 +40,7 @@ _FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
-# -- extrema -----------------------------------------------------------------------------------
+# -- extrema ----------
 
 
 def _max_min_swap(tree: KernelTree) -> Iterator[Mutation]:
@@ -114,7 +115,7 @@ def _reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
     )
 
 
-# -- start values ---------------------------------------------------------------------------------
+# -- start values ----------
 
 
 def _init_identity(tree: KernelTree) -> Iterator[Mutation]:
@@ -169,7 +170,7 @@ def _other_starts(tree: KernelTree, value: Node) -> tuple[str, ...]:
     )
 
 
-# -- divisors ----------------------------------------------------------------------------------------
+# -- divisors ----------
 
 
 def count_division(tree: KernelTree, node: Node) -> tuple[Node, Node] | None:
@@ -198,29 +199,31 @@ def is_count(tree: KernelTree, node: Node) -> bool:
 
 
 def _mean_vs_sum(tree: KernelTree) -> Iterator[Mutation]:
-    dividing: set[int] = set()
+    dividing = False
     for node in tree.nodes("binary_expression"):
         found = count_division(tree, node)
         if found:
-            dividing.add(tree.function(node).id)
+            dividing = True
             yield mutation(put(tree, node, tree.text(found[0])))
     for store in stores(tree):
-        function = tree.function(store.node)
         value = strip(store.value)
-        if function.id in dividing or value.type != "identifier":
+        if dividing or value.type != "identifier":
             continue
-        bound = _summing_bound(tree, function, tree.text(value))
+        bound = _summing_bound(tree, store.node, tree.text(value))
         if bound is not None:
             yield mutation(replace(store.value, f"{tree.text(value)} / (float)({bound})"))
 
 
-def _summing_bound(tree: KernelTree, function: Node, name: str) -> str | None:
-    """The size that bounds the loop where ``function`` sums plain elements into ``name``."""
+def _summing_bound(tree: KernelTree, store: Node, name: str) -> str | None:
+    """The size that bounds the loop, before ``store``, that sums plain elements into ``name``."""
+    function = tree.function(store)
     sizes = set(tree.size_parameters(function))
     for update in updates(tree, function):
         loop = tree.enclosing(update.node, "for_statement")
         if update.name != name or loop is None or update.fused:
             continue
+        if loop.start_byte <= store.start_byte < loop.end_byte:
+            continue  # a prefix sum
         if binary(tree, resolve(tree, update.term), "*"):
             continue  # a dot product has no mean
         condition = loop.child_by_field_name("condition")
@@ -271,7 +274,7 @@ def _is_counted(tree: KernelTree, divisor: Node) -> bool:
     return "-" in tree.text(value)
 
 
-# -- scans ----------------------------------------------------------------------------------------------
+# -- scans ----------
 
 
 def _scan_kind(tree: KernelTree) -> Iterator[Mutation]:
@@ -280,7 +283,7 @@ def _scan_kind(tree: KernelTree) -> Iterator[Mutation]:
         if tree.enclosing(block, *LOOPS) is None:
             continue
         statements = list(block.named_children)
-        for first, second in zip(statements, statements[1:], strict=False):
+        for first, second in pairwise(statements):
             if _is_scan_step(tree, first, second) or _is_scan_step(tree, second, first):
                 yield mutation(replace(first, tree.text(second)), replace(second, tree.text(first)))
 
@@ -306,14 +309,14 @@ def _scan_reverse(tree: KernelTree) -> Iterator[Mutation]:
     for loop in tree.nodes("for_statement"):
         body = field(loop, "body")
         statements = list(body.named_children) if body.type == "compound_statement" else []
-        pairs = zip(statements, statements[1:], strict=False)
+        pairs = pairwise(statements)
         if any(_is_scan_step(tree, a, b) or _is_scan_step(tree, b, a) for a, b in pairs):
             edits = _reversed_loop(tree, loop)
             if edits:
                 yield mutation(*edits)
 
 
-# -- norms -----------------------------------------------------------------------------------------------
+# -- norms ----------
 
 
 def _norm_power(tree: KernelTree) -> Iterator[Mutation]:
