@@ -163,7 +163,8 @@ def _compensates(tree: KernelTree, node: Node) -> bool:
     )
 
 
-def _pairwise_to_serial(tree: KernelTree) -> Iterator[Mutation]:
+def serial_sums(tree: KernelTree) -> Iterator[Mutation]:
+    """Each tree sum of shared memory or of shuffles as a running sum of thread or lane 0."""
     for loop in tree.nodes("for_statement"):
         header = _halving(tree, loop)
         if header is None or not _adds(tree, loop):
@@ -218,8 +219,10 @@ def _serial_shuffle(
     if len(values) != 1:
         return
     edits = [replace(arguments(s)[1], "own") for s in shuffles]
+    before = loop.prev_named_sibling  # a #pragma unroll belongs to the loop
+    start = before.start_byte if before and before.type == "preproc_call" else loop.start_byte
     yield mutation(
-        Edit(loop.start_byte, loop.start_byte, f"{{ const float own = {values.pop()}; "),
+        Edit(start, start, f"{{ const float own = {values.pop()}; "),
         *once,
         *edits,
         Edit(loop.end_byte, loop.end_byte, " }"),
@@ -319,7 +322,7 @@ PAIRWISE_TO_SERIAL = Rule(
     "precision",
     "a tree sum over threads or lanes becomes a running sum",
     "rounding errors that grow with n in place of log n",
-    _pairwise_to_serial,
+    serial_sums,
     (
         Example(
             _tree("int s = blockDim.x / 2; s > 0; s >>= 1", "tid < s"),

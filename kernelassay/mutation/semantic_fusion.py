@@ -17,6 +17,7 @@ from kernelassay.mutation.match import (
     binary,
     call,
     calls,
+    declared_name,
     definition,
     field,
     fit,
@@ -309,7 +310,10 @@ def _first_use(tree: KernelTree, node: Node) -> Node:
 
 def _is_dropped_elsewhere(tree: KernelTree, node: Node) -> bool:
     """Whether drop-bias, drop-scale or drop-residual already removes this only read."""
-    use = _first_use(tree, node)
+    use, holder = _first_use(tree, node), tree.parent(node)
+    is_start = holder is not None and holder.type == "init_declarator"
+    if is_start and holder is not None and _is_summed(tree, field(holder, "declarator")):
+        return bool(_BIAS.search(pointer_root(tree, node)))
     parent = tree.parent(use)
     if parent is None or parent.type != "binary_expression" or _in_sum(tree, use):
         return False
@@ -324,10 +328,18 @@ def _broadcast_wrong_dim(tree: KernelTree) -> Iterator[Mutation]:
         index, pointer = subscript(tree, node), pointer_root(tree, node)
         if index is None or _in_sum(tree, node) or _is_output_index(tree, node):
             continue
-        if pointer == inputs(tree, tree.function(node))[0]:
+        if pointer == inputs(tree, tree.function(node))[0] or _is_staged(tree, node):
             continue
         for text in _other_dimensions(tree, index):
             yield mutation(put(tree, index, text))
+
+
+def _is_staged(tree: KernelTree, node: Node) -> bool:
+    """Whether a load goes into a tile, where its index is a place in the tile."""
+    assigned = tree.enclosing(node, "assignment_expression")
+    if assigned is None or field(assigned, "left").type != "subscript_expression":
+        return False
+    return all(s.node.id != assigned.id for s in stores(tree))
 
 
 def _other_dimensions(tree: KernelTree, index: Node) -> list[str]:
@@ -347,23 +359,53 @@ def _other_dimensions(tree: KernelTree, index: Node) -> list[str]:
 
 
 def _other_coordinates(tree: KernelTree, index: Node) -> list[str]:
-    """Other integers of the same function that unravel an index or name a block, in order."""
+    """Up to two other coordinates: those of the output's index, else unravelled locals."""
     function, name = tree.function(index), tree.text(index)
-    own = definition(tree, index)
-    if own is None:
-        return []
-    found: list[str] = []
-    for declarator in tree.nodes("init_declarator", within=function):
-        other, value = field(declarator, "declarator"), strip(field(declarator, "value"))
-        if declarator.end_byte > index.start_byte or other.type != "identifier":
+    stored = [subscript(tree, s.target) for s in stores(tree) if tree.function(s.node) == function]
+    spelled = [
+        tree.text(n)
+        for place in stored
+        if place is not None and place.type != "identifier"
+        for n in tree.nodes("identifier", within=place)
+        if _is_coordinate(tree, n)
+    ]
+    found = [
+        other for other in dict.fromkeys(spelled) if other != name and _visible(tree, index, other)
+    ]
+    found = found or [n for n in _unravelled(tree, index) if n != name]
+    body = squash(tree.text(function))
+    if not found and "blockIdx.x" in body and "blockIdx.x*blockDim" not in body:
+        return ["blockIdx.x"]  # a block per row: the row in place of the column
+    return found[-2:]
+
+
+def _visible(tree: KernelTree, index: Node, name: str) -> bool:
+    """Whether a local or a parameter ``name`` is declared around ``index`` and before it."""
+    for declarator in tree.nodes("init_declarator", within=tree.function(index)):
+        if declared_name(tree, declarator) != name or declarator.end_byte > index.start_byte:
             continue
         scope = tree.enclosing(declarator, "compound_statement", *LOOPS)
-        if scope is None or not scope.start_byte <= index.start_byte < scope.end_byte:
+        if scope is not None and scope.start_byte <= index.start_byte < scope.end_byte:
+            return True
+    return False
+
+
+def _unravelled(tree: KernelTree, index: Node) -> list[str]:
+    """The integer locals in scope that unravel an index or name a thread or a block."""
+    found: list[str] = []
+    for declarator in tree.nodes("init_declarator", within=tree.function(index)):
+        other, value = field(declarator, "declarator"), strip(field(declarator, "value"))
+        is_part = binary(tree, value, "%", "/") or value.type == "field_expression"
+        if other.type != "identifier" or not is_part or not tree.is_integer(other):
             continue
-        is_coordinate = _from_coordinate(tree, value)
-        if is_coordinate and tree.is_integer(other) and tree.text(other) not in (name, *found):
+        if _visible(tree, index, tree.text(other)) and _from_coordinate(tree, value):
             found.append(tree.text(other))
-    return found[-2:]
+    return list(dict.fromkeys(found))
+
+
+def _is_coordinate(tree: KernelTree, identifier: Node) -> bool:
+    value = definition(tree, identifier)
+    return value is not None and tree.is_integer(identifier) and _from_coordinate(tree, value)
 
 
 def _from_coordinate(tree: KernelTree, value: Node) -> bool:

@@ -36,6 +36,7 @@ from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _INFINITE = frozenset({"INFINITY", "FLT_MAX", "HUGE_VALF", "CUDART_INF_F"})
 _INCLUDES = re.compile(r"include|count_pad")
+_UNSIGNED = re.compile(r"unsigned|uint|size_t")
 _FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
@@ -85,12 +86,12 @@ def _tie_break(tree: KernelTree) -> Iterator[Mutation]:
                 table = _FLIPPED if tree.is_float(sides[0]) else _MIRRORED
                 yield mutation(replace(field(node, "operator"), table[operator(tree, node)]))
         loop = tree.enclosing(condition, *LOOPS)
-        reversed_ = _reversed_loop(tree, loop) if loop is not None else None
+        reversed_ = reversed_loop(tree, loop) if loop is not None else None
         if reversed_:
             yield mutation(*reversed_)
 
 
-def _reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
+def reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
     """The edits that run ``for (T i = a; i < b; ++i)`` from the other end."""
     if loop.type != "for_statement":
         return None
@@ -106,7 +107,7 @@ def _reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
     name, start = declared_name(tree, declarator), field(declarator, "value")
     if tree.text(sides[0]) != name or update.type != "update_expression":
         return None
-    if operator(tree, update) != "++" or "unsigned" in tree.text(initial):
+    if operator(tree, update) != "++" or _UNSIGNED.search(tree.text(field(initial, "type"))):
         return None
     return (
         replace(start, f"{atom(tree, sides[1])} - 1"),
@@ -311,7 +312,7 @@ def _scan_reverse(tree: KernelTree) -> Iterator[Mutation]:
         statements = list(body.named_children) if body.type == "compound_statement" else []
         pairs = pairwise(statements)
         if any(_is_scan_step(tree, a, b) or _is_scan_step(tree, b, a) for a, b in pairs):
-            edits = _reversed_loop(tree, loop)
+            edits = reversed_loop(tree, loop)
             if edits:
                 yield mutation(*edits)
 
