@@ -19,6 +19,7 @@ from kernelassay.mutation.match import (
     atom,
     binary,
     call,
+    calls,
     declared_name,
     field,
     is_assigned,
@@ -29,7 +30,7 @@ from kernelassay.mutation.match import (
     root_identifier,
     strip,
 )
-from kernelassay.mutation.precision_reduction import PAIRWISE_TO_SERIAL, serial_sums
+from kernelassay.mutation.precision_reduction import SHUFFLES, adds, halving
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.semantic_reduction import reversed_loop
 from kernelassay.mutation.tree import KernelTree, insert, mutation, replace
@@ -94,6 +95,28 @@ def _is_own_update(tree: KernelTree, identifier: Node, sums: dict[int, str]) -> 
         target = field(holder, "left")
         return target.start_byte <= identifier.start_byte < target.end_byte
     return tree.text(holder).count(tree.text(identifier)) == 2
+
+
+def _ascending_shuffle(tree: KernelTree) -> Iterator[Mutation]:
+    """The other order of a butterfly, right for xor on all lanes and for down on lane 0."""
+    for loop in tree.nodes("for_statement"):
+        header = halving(tree, loop)
+        body = field(loop, "body")
+        if header is None or number(tree, header[1]) is None or not adds(tree, loop):
+            continue
+        if not any(calls(tree, *SHUFFLES, within=body)):
+            continue
+        if any(tree.nodes("if_statement", "for_statement", within=body)):
+            continue
+        name, start = header
+        initial, condition, update = (
+            field(loop, f) for f in ("initializer", "condition", "update")
+        )
+        yield mutation(
+            replace(field(field(initial, "declarator"), "value"), "1"),
+            replace(condition, f"{name} <= {tree.text(start)}"),
+            replace(update, f"{name} <<= 1"),
+        )
 
 
 def _paired_products(tree: KernelTree) -> Iterator[Mutation]:
@@ -395,6 +418,14 @@ def _dot(
     )
 
 
+def _shuffled(header: str) -> str:
+    return kernel(
+        "    float v = x[threadIdx.x];\n"
+        f"    for ({header}) v += __shfl_down_sync(~0u, v, o);\n"
+        "    if (threadIdx.x == 0) y[0] = v;"
+    )
+
+
 def _stored(value: str) -> str:
     return kernel(f"    float v = x[threadIdx.x];\n    y[threadIdx.x] = {value};")
 
@@ -442,10 +473,12 @@ BENIGN: tuple[Rule, ...] = (
         Example(_dot(), (_dot(loop=_DOWN),)),
     ),
     _rule(
-        "serial-tree-sum",
-        "a tree sum over threads or lanes becomes a running sum",
-        serial_sums,
-        *PAIRWISE_TO_SERIAL.examples,
+        "ascending-shuffle-sum",
+        "a warp's sum by shuffles takes its smallest offset first",
+        _ascending_shuffle,
+        Example(
+            _shuffled("int o = 16; o > 0; o >>= 1"), (_shuffled("int o = 1; o <= 16; o <<= 1"),)
+        ),
     ),
     _rule(
         "paired-products",

@@ -34,7 +34,7 @@ from kernelassay.mutation.semantic_reduction import count_division
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _LOG = ("logf", "log", "__logf", "log2f")
-_SHUFFLES = ("__shfl_down_sync", "__shfl_xor_sync")
+SHUFFLES = ("__shfl_down_sync", "__shfl_xor_sync")
 
 
 # -- the maximum in a softmax ----------
@@ -163,15 +163,15 @@ def _compensates(tree: KernelTree, node: Node) -> bool:
     )
 
 
-def serial_sums(tree: KernelTree) -> Iterator[Mutation]:
+def _pairwise_to_serial(tree: KernelTree) -> Iterator[Mutation]:
     """Each tree sum of shared memory or of shuffles as a running sum of thread or lane 0."""
     for loop in tree.nodes("for_statement"):
-        header = _halving(tree, loop)
-        if header is None or not _adds(tree, loop):
+        header = halving(tree, loop)
+        if header is None or not adds(tree, loop):
             continue
         name, start = header
         body = field(loop, "body")
-        shuffles = list(calls(tree, *_SHUFFLES, within=body))
+        shuffles = list(calls(tree, *SHUFFLES, within=body))
         initial, condition, update = (
             field(loop, f) for f in ("initializer", "condition", "update")
         )
@@ -191,7 +191,7 @@ def serial_sums(tree: KernelTree) -> Iterator[Mutation]:
                 break
 
 
-def _halving(tree: KernelTree, loop: Node) -> tuple[str, Node] | None:
+def halving(tree: KernelTree, loop: Node) -> tuple[str, Node] | None:
     """``(s, start)`` of ``for (int s = start; s > 0; s >>= 1)``."""
     initial, update = loop.child_by_field_name("initializer"), loop.child_by_field_name("update")
     if initial is None or update is None or loop.child_by_field_name("condition") is None:
@@ -205,7 +205,8 @@ def _halving(tree: KernelTree, loop: Node) -> tuple[str, Node] | None:
     return declared_name(tree, declarator), field(declarator, "value")
 
 
-def _adds(tree: KernelTree, loop: Node) -> bool:
+def adds(tree: KernelTree, loop: Node) -> bool:
+    """Whether a loop sums into a float."""
     function = tree.function(loop)
     return any(
         loop.start_byte <= u.node.start_byte < loop.end_byte for u in updates(tree, function)
@@ -322,7 +323,7 @@ PAIRWISE_TO_SERIAL = Rule(
     "precision",
     "a tree sum over threads or lanes becomes a running sum",
     "rounding errors that grow with n in place of log n",
-    serial_sums,
+    _pairwise_to_serial,
     (
         Example(
             _tree("int s = blockDim.x / 2; s > 0; s >>= 1", "tid < s"),
