@@ -1,1 +1,25 @@
 """Mutation of kernel sources: the syntax tree, the rules by family, the engine."""
+
+from kernelassay.mutation.catalogue import RULES, select
+from kernelassay.mutation.engine import Mutant, MutantSet, apply, diff, mutant_id, mutants
+from kernelassay.mutation.rule import FAMILIES, Edit, Example, Mutation, Rule
+from kernelassay.mutation.tree import KernelTree, LaunchSite, Parameter
+
+__all__ = [
+    "FAMILIES",
+    "RULES",
+    "Edit",
+    "Example",
+    "KernelTree",
+    "LaunchSite",
+    "Mutant",
+    "MutantSet",
+    "Mutation",
+    "Parameter",
+    "Rule",
+    "apply",
+    "diff",
+    "mutant_id",
+    "mutants",
+    "select",
+]

@@ -108,6 +108,8 @@ def _drop(kept: str) -> _Find:
             neutral = 0.0 if operator(tree, node) == "+" else 1.0
             if number(tree, right if kept == "left" else left) == neutral:
                 continue
+            if kept == "left" and tree.text(left) == tree.text(right):
+                continue  # `d * d`: one of the two rules is enough
             if kept == "right":
                 yield mutation(delete((node.start_byte, right.start_byte)))
             else:
@@ -346,9 +348,9 @@ RULES: tuple[Rule, ...] = (
         find=_accumulate_sign,
         examples=(
             _pair(
-                "float acc = 0.0f;\nint i = 0;\ni += 2;\nacc += x[i];\nacc *= 2.0f;\ny[0] = acc;",
-                "float acc = 0.0f;\nint i = 0;\ni += 2;\nacc -= x[i];\nacc *= 2.0f;\ny[0] = acc;",
-                "float acc = 0.0f;\nint i = 0;\ni += 2;\nacc += x[i];\nacc /= 2.0f;\ny[0] = acc;",
+                "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc += x[i];\nacc *= 2.0f;\ny[0] = acc;",
+                "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc -= x[i];\nacc *= 2.0f;\ny[0] = acc;",
+                "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc += x[i];\nacc /= 2.0f;\ny[0] = acc;",
             ),
             _pair(
                 "float acc = 0.0f;\nacc = fmaf(x[0], x[1], acc);\ny[0] = acc;",

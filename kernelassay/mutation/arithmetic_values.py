@@ -98,30 +98,11 @@ def _is_structural(tree: KernelTree, node: Node) -> bool:
 _MULTIPLICATIVE = ("*", "/")
 _EVEN = frozenset({"fabsf", "fabs", "cosf", "cos", "coshf", "cosh", "abs"})
 _ONE_ARGUMENT = frozenset(
-    [
-        "expf",
-        "exp",
-        "exp2f",
-        "logf",
-        "log",
-        "log1pf",
-        "expm1f",
-        "sqrtf",
-        "sqrt",
-        "rsqrtf",
-        "rsqrt",
-        "tanhf",
-        "tanh",
-        "sinf",
-        "sin",
-        "erff",
-        "erf",
-        "__expf",
-        "__logf",
-        "hexp",
-        "floorf",
-        "ceilf",
-    ]
+    (
+        *("expf", "exp", "exp2f", "expm1f", "logf", "log", "log2f", "log1pf", "__expf", "__logf"),
+        *("sqrtf", "sqrt", "rsqrtf", "rsqrt", "tanhf", "tanh", "sinf", "sin", "erff", "erf"),
+        *("hexp", "hlog", "hsqrt", "floorf", "ceilf"),
+    )
 )
 
 
@@ -133,9 +114,11 @@ def _negate_operand(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(delete((node.start_byte, argument.start_byte)))
         elif node.type == "call_expression":
             given = arguments(node)
-            if call_name(tree, node) in _ONE_ARGUMENT and len(given) == 1:
-                if bare(given[0]).type != "unary_expression" and not _is_difference(tree, given[0]):
-                    yield mutation(replace(given[0], f"-{atom(tree, given[0])}"))
+            if call_name(tree, node) not in _ONE_ARGUMENT or len(given) != 1:
+                continue
+            signed = bare(given[0]).type == "unary_expression"
+            if not signed and not _is_difference(tree, given[0]):
+                yield mutation(replace(given[0], f"-{atom(tree, given[0])}"))
         elif tree.is_float(node) and _owns_sign(tree, node):
             left = field(node, "left")
             if number(tree, left) != 0.0 and left.type != "unary_expression":
@@ -205,6 +188,9 @@ def _negate_condition(tree: KernelTree) -> Iterator[Mutation]:
             clause = field(node, "condition")
             condition = clause.child_by_field_name("value")
             if condition is None or _has_exact_opposite(tree, condition):
+                continue
+            if condition.type == "unary_expression" and operator(tree, condition) == "!":
+                yield mutation(replace(condition, tree.text(field(condition, "argument"))))
                 continue
             yield mutation(insert(condition.start_byte, "!("), insert(condition.end_byte, ")"))
         else:
@@ -354,6 +340,10 @@ RULES: tuple[Rule, ...] = (
                 "if (x[0] > 0.0f) y[0] = x[1] < 0.0f ? x[1] : x[2];",
                 "if (!(x[0] > 0.0f)) y[0] = x[1] < 0.0f ? x[1] : x[2];",
                 "if (x[0] > 0.0f) y[0] = x[1] < 0.0f ? x[2] : x[1];",
+            ),
+            _pair(
+                "bool on = x[0] > 0.0f;\nif (!on) y[0] = x[1];",
+                "bool on = x[0] > 0.0f;\nif (on) y[0] = x[1];",
             ),
             _pair("if (threadIdx.x == 0) y[0] = x[0];"),
         ),

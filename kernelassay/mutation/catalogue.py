@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from kernelassay.errors import unknown_name
+from kernelassay.mutation import (
+    arithmetic,
+    boundary,
+    indexing,
+    precision,
+    semantic,
+    synchronization,
+)
 from kernelassay.mutation.rule import FAMILIES, Rule
 
-
-def _load() -> tuple[Rule, ...]:
-    found: list[Rule] = []
-    for family in FAMILIES:
-        try:
-            module = importlib.import_module(f"kernelassay.mutation.{family}")
-        except ModuleNotFoundError:
-            continue
-        found.extend(module.RULES)
-    return tuple(found)
-
-
 #: The catalogue in its fixed order, which is the order of mutants.
-RULES: tuple[Rule, ...] = _load()
+RULES: tuple[Rule, ...] = (
+    *arithmetic.RULES,
+    *indexing.RULES,
+    *semantic.RULES,
+    *boundary.RULES,
+    *synchronization.RULES,
+    *precision.RULES,
+)
 
 _BY_ID = {rule.id: rule for rule in RULES}
 
@@ -40,9 +42,8 @@ def select(patterns: Iterable[str]) -> tuple[Rule, ...]:
     A pattern is a rule id, a family, or a glob over ids (``fp16-*``). One that matches nothing
     raises ``UsageError``.
     """
-    wanted = list(patterns)
     chosen: set[str] = set()
-    for pattern in wanted:
+    for pattern in patterns:
         matched = {r.id for r in RULES if r.family == pattern or fnmatchcase(r.id, pattern)}
         if not matched:
             raise unknown_name("mutation rule", pattern, [*_BY_ID, *FAMILIES])

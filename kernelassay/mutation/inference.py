@@ -52,8 +52,14 @@ class Declared:
     type: CType
     type_text: str
     node: Node
+    declarator: Node
     start: int
     scope: tuple[int, int]
+
+    @property
+    def value(self) -> Node | None:
+        """The initialiser's expression, if the declaration has one."""
+        return self.declarator.child_by_field_name("value")
 
 
 class Types:
@@ -66,6 +72,7 @@ class Types:
         self._returns: dict[str, CType] = {}
         self._macros: dict[str, CType] = {}
         self._cache: dict[int, CType] = {}
+        self._parameters: dict[int, list[Declared]] = {}
         for node in tree.nodes(within=tree.root):
             self._collect(node)
 
@@ -73,7 +80,7 @@ class Types:
 
     def _collect(self, node: Node) -> None:
         if node.type in ("declaration", "parameter_declaration", "for_range_loop"):
-            for declared in self._declarations(node):
+            for declared in self._declarators(node):
                 self._declared.setdefault(declared.name, []).append(declared)
         elif node.type == "struct_specifier":
             self._collect_struct(node)
@@ -111,7 +118,7 @@ class Types:
                 members[self._tree.text(inner)] = CType(base.base, base.depth + depth)
         self._members[self._tree.text(name)] = members
 
-    def _declarations(self, node: Node) -> Iterator[Declared]:
+    def _declarators(self, node: Node) -> Iterator[Declared]:
         spelled = node.child_by_field_name("type")
         if spelled is None:
             return
@@ -132,6 +139,7 @@ class Types:
                 type=found,
                 type_text=self._spelling(node, declarator, inner),
                 node=node,
+                declarator=declarator,
                 start=inner.start_byte,
                 scope=(scope_node.start_byte, scope_node.end_byte),
             )
@@ -146,6 +154,12 @@ class Types:
 
     def parameters(self, function: Node) -> list[Declared]:
         """The declared parameters of a function, in order."""
+        known = self._parameters.get(function.id)
+        if known is None:
+            known = self._parameters[function.id] = self._find_parameters(function)
+        return known
+
+    def _find_parameters(self, function: Node) -> list[Declared]:
         declarator = function.child_by_field_name("declarator")
         while declarator is not None and declarator.type != "function_declarator":
             declarator = declarator.child_by_field_name("declarator")
@@ -153,7 +167,7 @@ class Types:
         found: list[Declared] = []
         for node in listed.named_children if listed else ():
             if node.type in ("parameter_declaration", "optional_parameter_declaration"):
-                found.extend(self._declarations(node))
+                found.extend(self._declarators(node))
         return found
 
     def spelled(self, function: Node, name: str) -> str | None:
@@ -162,6 +176,10 @@ class Types:
             if function.start_byte <= declared.start < function.end_byte:
                 return declared.type_text
         return None
+
+    def declarations(self, name: str) -> tuple[Declared, ...]:
+        """All declarations of ``name``, in source order."""
+        return tuple(self._declared.get(name, ()))
 
     def lookup(self, identifier: Node) -> Declared | None:
         """The declaration an identifier refers to: the innermost that precedes it."""

@@ -29,17 +29,15 @@ PRECEDENCE = {
     "/": 10,
     "%": 10,
 }
-_ATOMS = frozenset(
-    [
-        "identifier",
-        "number_literal",
-        "subscript_expression",
-        "call_expression",
-        "field_expression",
-        "parenthesized_expression",
-        "true",
-        "false",
-    ]
+_ATOMS = (
+    "identifier",
+    "number_literal",
+    "subscript_expression",
+    "call_expression",
+    "field_expression",
+    "parenthesized_expression",
+    "true",
+    "false",
 )
 
 
@@ -176,3 +174,65 @@ def in_bound(tree: KernelTree, node: Node) -> bool:
     return tree.is_bound(node) or any(
         tree.is_bound(above) for above in tree.ancestors(node) if above.type == "binary_expression"
     )
+
+
+def storage(tree: KernelTree, node: Node) -> str:
+    """Where the memory behind a subscript or pointer lies: ``shared``, ``local``, ``global``.
+
+    Pointers are followed through their initialisers; a pointer parameter counts as global.
+    """
+    node = bare(node)
+    match node.type:
+        case "subscript_expression" | "pointer_expression":
+            return storage(tree, field(node, "argument"))
+        case "binary_expression":
+            left, right = field(node, "left"), field(node, "right")
+            return storage(tree, left if tree.kind(left) == "pointer" else right)
+        case "cast_expression":
+            return storage(tree, field(node, "value"))
+        case "call_expression":
+            given = arguments(node)
+            return storage(tree, given[0]) if given else "global"
+        case "identifier":
+            return _declared_storage(tree, node)
+        case _:
+            return "global"
+
+
+def _declared_storage(tree: KernelTree, identifier: Node) -> str:
+    declared = tree.declared(identifier)
+    if declared is None or declared.node.type == "parameter_declaration":
+        return "global"
+    if "__shared__" in declared.type_text:
+        return "shared"
+    target = declared.declarator
+    if target.type == "init_declarator":
+        target = field(target, "declarator")
+    if target.type == "array_declarator":
+        return "global" if "__constant__" in declared.type_text else "local"
+    value = declared.value
+    if declared.type.depth and value is not None and value.start_byte > identifier.end_byte:
+        return "global"  # its own declaration
+    return storage(tree, value) if declared.type.depth and value is not None else "global"
+
+
+def is_store_target(tree: KernelTree, node: Node) -> bool:
+    """Whether a subscript is written: the left of an assignment, or an atomic's target."""
+    parent = tree.parent(node)
+    if parent is None:
+        return False
+    if parent.type == "assignment_expression":
+        return field(parent, "left").id == node.id
+    if parent.type == "pointer_expression":
+        call = tree.enclosing(parent, "call_expression", "expression_statement")
+        return (
+            call is not None
+            and call.type == "call_expression"
+            and call_name(tree, call).startswith("atomic")
+        )
+    return False
+
+
+def names(tree: KernelTree, node: Node) -> set[str]:
+    """The identifiers inside an expression."""
+    return {tree.text(inner) for inner in tree.nodes("identifier", within=node)}

@@ -9,15 +9,18 @@ launcher, for the static kind of an expression, and for its role: does it feed a
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from heapq import merge
+from itertools import chain
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
 from kernelassay.errors import KernelSyntaxError
-from kernelassay.mutation.inference import Types
+from kernelassay.mutation.inference import Declared, Types
 from kernelassay.mutation.roles import Roles
 from kernelassay.mutation.rule import Edit, Mutation
 
@@ -80,12 +83,16 @@ class KernelTree:
         self.root: Node = Parser(_language()).parse(blanked).root_node
         self._refuse_errors()
         self._parents: dict[int, Node] = {}
-        self._order: dict[int, int] = {}
-        for position, node in enumerate(_preorder(self.root)):
-            self._order[node.id] = position
+        # A subtree is a run of the pre-order; the positions of each type are kept for searches.
+        self._all = tuple(_preorder(self.root))
+        self._position: dict[int, int] = {}
+        self._of_type: dict[str, list[int]] = {}
+        for position, node in enumerate(self._all):
+            self._position[node.id] = position
+            self._of_type.setdefault(node.type, []).append(position)
             for child in node.children:
                 self._parents[child.id] = node
-        functions = [n for n in _preorder(self.root) if n.type == "function_definition"]
+        functions = [self._all[i] for i in self._of_type.get("function_definition", ())]
         self.kernels = tuple(f for f in functions if _has_qualifier(f, "__global__"))
         self.device_functions = tuple(
             f
@@ -179,31 +186,31 @@ class KernelTree:
         return found
 
     @cached_property
-    def _device_nodes(self) -> tuple[Node, ...]:
+    def _device_parts(self) -> tuple[Node, ...]:
         # The declarator and the body: `__launch_bounds__(256)` is no code.
         functions = sorted((*self.kernels, *self.device_functions), key=lambda f: f.start_byte)
-        return tuple(
-            node
-            for function in functions
-            for part in ("declarator", "body")
-            for node in _preorder(_field(function, part))
-        )
+        return tuple(_field(f, part) for f in functions for part in ("declarator", "body"))
 
-    @cached_property
-    def _launcher_nodes(self) -> tuple[Node, ...]:
-        return tuple(_preorder(_field(self.launcher, "body")))
+    def _search(self, part: Node, types: tuple[str, ...]) -> Iterator[Node]:
+        first = self._position[part.id]
+        end = first + part.descendant_count
+        if not types:
+            return iter(self._all[first:end])
+        runs = [self._of_type.get(kind, []) for kind in set(types)]
+        hits = [run[bisect_left(run, first) : bisect_left(run, end)] for run in runs]
+        return (self._all[position] for position in merge(*hits))
 
     def nodes(self, *types: str, within: Node | None = None) -> Iterator[Node]:
         """Nodes of ``types`` (all, if none given), pre-order, which is source order.
 
         ``within`` None means device code: kernels and ``__device__`` functions.
         """
-        found = self._device_nodes if within is None else _preorder(within)
-        return (node for node in found if not types or node.type in types)
+        parts = self._device_parts if within is None else (within,)
+        return chain.from_iterable(self._search(part, types) for part in parts)
 
     def launch_nodes(self, *types: str) -> Iterator[Node]:
         """The same inside the body of ``launch``."""
-        return (node for node in self._launcher_nodes if not types or node.type in types)
+        return self._search(_field(self.launcher, "body"), types)
 
     @cached_property
     def _launches(self) -> tuple[LaunchSite, ...]:
@@ -246,18 +253,16 @@ class KernelTree:
 
     def parameters(self, function: Node) -> tuple[Parameter, ...]:
         """The parameters of a function definition, in order."""
-        found = []
-        for declared in self._types.parameters(function):
-            found.append(
-                Parameter(
-                    name=declared.name,
-                    type_text=declared.type_text,
-                    is_pointer=declared.type.depth > 0,
-                    kind=declared.type.kind,
-                    node=declared.node,
-                )
+        return tuple(
+            Parameter(
+                name=declared.name,
+                type_text=declared.type_text,
+                is_pointer=declared.type.depth > 0,
+                kind=declared.type.kind,
+                node=declared.node,
             )
-        return tuple(found)
+            for declared in self._types.parameters(function)
+        )
 
     def size_parameters(self, function: Node) -> tuple[str, ...]:
         """The names of the integer scalar parameters, in order."""
@@ -266,6 +271,14 @@ class KernelTree:
     def declared_type(self, function: Node, name: str) -> str | None:
         """The spelled type of a parameter or local of ``function`` (its first declaration)."""
         return self._types.spelled(function, name)
+
+    def declared(self, identifier: Node) -> Declared | None:
+        """The declaration an identifier refers to; None for macros, built-ins and functions."""
+        return self._types.lookup(identifier)
+
+    def declarations(self, name: str) -> tuple[Declared, ...]:
+        """All declarations of ``name`` anywhere in the source, in order."""
+        return self._types.declarations(name)
 
     def kind(self, node: Node) -> str:
         """The static type of an expression, one of ``cuda_types.KINDS``."""

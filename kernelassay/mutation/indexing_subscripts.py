@@ -1,0 +1,273 @@
+"""Indexing rules about single subscripts, vector lanes and call arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tree_sitter import Node
+
+from kernelassay.mutation.cuda_types import member_type, parse_type
+from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.sites import (
+    arguments,
+    call_name,
+    field,
+    is_store_target,
+    operator,
+    storage,
+    swap,
+)
+from kernelassay.mutation.tree import KernelTree, mutation, replace
+
+_Find = Callable[[KernelTree], Iterator[Mutation]]
+_WEAK = frozenset({"conditional_expression", "assignment_expression", "comma_expression"})
+_WEAK_OPERATORS = frozenset({"<<", ">>", "&", "|", "^", "<", ">", "==", "&&", "||"})
+
+
+def _index(subscript: Node) -> Node:
+    """The one index expression of a subscript."""
+    return field(subscript, "indices").named_children[0]
+
+
+def _shift(tree: KernelTree, index: Node, step: int) -> Edit:
+    text = tree.text(index)
+    if text.isdigit():
+        return replace(index, str(int(text) + step))
+    if index.type in _WEAK or operator(tree, index) in _WEAK_OPERATORS:
+        text = f"({text})"
+    return replace(index, f"{text} + 1" if step > 0 else f"{text} - 1")
+
+
+def _role(tree: KernelTree, subscript: Node) -> str:
+    """``shared``, ``store`` (to global memory) or ``other``: which rule adds one to it."""
+    where = storage(tree, subscript)
+    if where == "shared":
+        return "shared"
+    return "store" if where == "global" and is_store_target(tree, subscript) else "other"
+
+
+def _shifted(step: int, *roles: str) -> _Find:
+    def find(tree: KernelTree) -> Iterator[Mutation]:
+        for node in tree.nodes("subscript_expression"):
+            if _role(tree, node) in roles:
+                yield mutation(_shift(tree, _index(node), step))
+
+    return find
+
+
+def _shared_transpose(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("subscript_expression"):
+        inner = field(node, "argument")
+        parent = tree.parent(node)
+        if inner.type != "subscript_expression" or storage(tree, node) != "shared":
+            continue
+        if parent is not None and parent.type == "subscript_expression":
+            continue  # not the last two dimensions
+        one, two = _index(inner), _index(node)
+        if tree.text(one) != tree.text(two):
+            yield mutation(*swap(tree, one, two))
+
+
+_NEXT_LANE = {"x": "y", "y": "x", "z": "w", "w": "z"}
+
+
+def _vector_lane_swap(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("field_expression"):
+        base = tree.base_type(field(node, "argument"))
+        lane = tree.text(field(node, "field"))
+        if member_type(base) is None or base[-1] not in "234" or lane not in _NEXT_LANE:
+            continue
+        if base[-1] == "3" and lane == "z":
+            continue
+        yield mutation(replace(field(node, "field"), _NEXT_LANE[lane]))
+
+
+_CASTS = ("static_cast",)
+
+
+def _is_wide(text: str) -> bool:
+    parsed = parse_type(text)
+    return parsed.kind == "long"
+
+
+def _truncation(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("cast_expression", "declaration", "call_expression"):
+        if node.type == "cast_expression":
+            spelled = field(node, "type")
+            if _is_wide(tree.text(spelled)) and tree.is_index(node):
+                yield mutation(replace(spelled, "int"))
+        elif node.type == "call_expression":
+            function = field(node, "function")
+            if function.type != "template_function" or call_name(tree, node) not in _CASTS:
+                continue
+            listed = field(function, "arguments").named_children
+            if listed and _is_wide(tree.text(listed[0])) and tree.is_index(node):
+                yield mutation(replace(listed[0], "int"))
+        else:
+            spelled_type = node.child_by_field_name("type")
+            if spelled_type is None or not _is_wide(tree.text(spelled_type)):
+                continue
+            if any(
+                _is_index_declarator(tree, d) for d in node.children_by_field_name("declarator")
+            ):
+                yield mutation(replace(spelled_type, "int"))
+
+
+def _is_index_declarator(tree: KernelTree, declarator: Node) -> bool:
+    while declarator.type == "init_declarator":
+        declarator = field(declarator, "declarator")
+    return declarator.type == "identifier" and tree.is_index_variable(
+        tree.function(declarator), tree.text(declarator)
+    )
+
+
+def _argument_swap(tree: KernelTree) -> Iterator[Mutation]:
+    functions = {tree.name(f): f for f in (*tree.device_functions, *tree.kernels)}
+    calls = [(call_name(tree, call), arguments(call)) for call in tree.nodes("call_expression")] + [
+        (site.kernel, list(site.arguments)) for site in tree.launches()
+    ]
+    for name, given in calls:
+        function = functions.get(name)
+        if function is None:
+            continue
+        declared = tree.parameters(function)
+        last: dict[str, int] = {}
+        for position, (parameter, _) in enumerate(zip(declared, given, strict=False)):
+            if not parameter.is_pointer:
+                continue
+            spelled = parameter.type_text.replace("__restrict__", "").strip()
+            if spelled in last:
+                one, two = given[last[spelled]], given[position]
+                if tree.text(one) != tree.text(two):
+                    yield mutation(*swap(tree, one, two))
+            last[spelled] = position
+
+
+def _pair(before: str, *after: str, params: str = "const float* x, float* y, int n") -> Example:
+    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
+
+
+_SHARED = "__shared__ float s[8][9];\n{} = x[n];\ny[0] = {};"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="index-plus-one",
+        family="indexing",
+        what="a subscript e that is read, or that is local, to e + 1",
+        bug="an off-by-one in an address",
+        find=_shifted(1, "other"),
+        examples=(
+            _pair(
+                "y[n] = x[n] + x[n > 1 ? n : 0] + x[2];",
+                "y[n] = x[n + 1] + x[n > 1 ? n : 0] + x[2];",
+                "y[n] = x[n] + x[(n > 1 ? n : 0) + 1] + x[2];",
+                "y[n] = x[n] + x[n > 1 ? n : 0] + x[3];",
+            ),
+            _pair(
+                "float r[2];\nr[n] = 1.0f;\n y[n] = 0.0f;",
+                "float r[2];\nr[n + 1] = 1.0f;\n y[n] = 0.0f;",
+            ),
+        ),
+    ),
+    Rule(
+        id="index-minus-one",
+        family="indexing",
+        what="any subscript e to e - 1",
+        bug="an off-by-one in an address, on the other side",
+        find=_shifted(-1, "other", "shared", "store"),
+        examples=(_pair("y[n] = x[n * 2];", "y[n - 1] = x[n * 2];", "y[n] = x[n * 2 - 1];"),),
+    ),
+    Rule(
+        id="index-32bit-truncation",
+        family="indexing",
+        what="the 64-bit type of an index, declared or cast to, to `int`",
+        bug="an index that overflows past 2^31 elements",
+        find=_truncation,
+        examples=(
+            _pair(
+                "long long i = (long long)blockIdx.x * blockDim.x;\nif (i < n) y[i] = x[i];",
+                "int i = (long long)blockIdx.x * blockDim.x;\nif (i < n) y[i] = x[i];",
+                "long long i = (int)blockIdx.x * blockDim.x;\nif (i < n) y[i] = x[i];",
+            ),
+            _pair(
+                "long long count = n;\ny[0] = (float)count;\ny[static_cast<size_t>(n)] = x[0];",
+                "long long count = n;\ny[0] = (float)count;\ny[static_cast<int>(n)] = x[0];",
+            ),
+        ),
+    ),
+    Rule(
+        id="shared-index-transpose",
+        family="indexing",
+        what="the last two subscripts of a shared array exchanged: `tile[a][b]` to `tile[b][a]`",
+        bug="a shared tile read or written transposed",
+        find=_shared_transpose,
+        examples=(
+            _pair(_SHARED.format("s[n][1]", "s[0][0]"), _SHARED.format("s[1][n]", "s[0][0]")),
+        ),
+    ),
+    Rule(
+        id="shared-index-plus-one",
+        family="indexing",
+        what="a subscript e of a shared array to e + 1",
+        bug="an off-by-one in shared memory: a neighbour's element, or past the array",
+        find=_shifted(1, "shared"),
+        examples=(
+            _pair(
+                _SHARED.format("s[n][1]", "1.0f"),
+                _SHARED.format("s[n][2]", "1.0f"),
+                _SHARED.format("s[n + 1][1]", "1.0f"),
+            ),
+            _pair(
+                "extern __shared__ float s[];\nfloat* t = s + n;\nt[0] = x[0];\ny[0] = x[0];",
+                "extern __shared__ float s[];\nfloat* t = s + n;\nt[1] = x[0];\ny[0] = x[0];",
+            ),
+        ),
+    ),
+    Rule(
+        id="vector-lane-swap",
+        family="indexing",
+        what="`.x` and `.y` (`.z` and `.w`) of a vector value exchanged",
+        bug="a lane of a vector load used twice",
+        find=_vector_lane_swap,
+        examples=(
+            _pair(
+                "float4 v = reinterpret_cast<const float4*>(x)[n];\ny[threadIdx.x] = v.x + v.w;",
+                "float4 v = reinterpret_cast<const float4*>(x)[n];\ny[threadIdx.x] = v.y + v.w;",
+                "float4 v = reinterpret_cast<const float4*>(x)[n];\ny[threadIdx.x] = v.x + v.z;",
+            ),
+        ),
+    ),
+    Rule(
+        id="argument-swap",
+        family="indexing",
+        what="neighbouring pointer arguments of equal type exchanged at a call or launch",
+        bug="operands passed in the wrong order, such as mean and variance",
+        find=_argument_swap,
+        examples=(
+            Example(
+                kernel("y[0] = a[0] - b[n];", "const float* a, const float* b, float* y, int n"),
+                (
+                    kernel(
+                        "y[0] = a[0] - b[n];", "const float* a, const float* b, float* y, int n"
+                    ).replace("(a, b, y, n)", "(b, a, y, n)"),
+                ),
+            ),
+        ),
+    ),
+    Rule(
+        id="output-index-off",
+        family="indexing",
+        what="the subscript e of a store to global memory to e + 1",
+        bug="results stored one element too far",
+        find=_shifted(1, "store"),
+        examples=(
+            _pair("y[n] = x[n];", "y[n + 1] = x[n];"),
+            _pair("atomicAdd(&y[n], x[n]);", "atomicAdd(&y[n + 1], x[n]);"),
+            _pair(
+                "reinterpret_cast<float2*>(y)[n] = make_float2(x[0], x[1]);",
+                "reinterpret_cast<float2*>(y)[n + 1] = make_float2(x[0], x[1]);",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,325 @@
+"""The synchronization family: barriers, atomics, warp shuffles, buffers that alternate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tree_sitter import Node
+
+from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.extents import (
+    arguments,
+    bare,
+    called,
+    child,
+)
+from kernelassay.mutation.rewrites import without_statement
+from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.synchronization_exchange import (
+    atomic_to_plain,
+    double_buffer_no_flip,
+    last_warp_skip,
+    shuffle_direction,
+    shuffle_mask_narrow,
+    shuffle_offset_halved,
+)
+from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
+
+_LOOPS = ("for_statement", "while_statement", "do_statement")
+_NO_STATEMENT = ("comment", "preproc_call")
+Finder = Callable[[KernelTree], Iterator[Mutation]]
+_FENCES = ("__threadfence", "__threadfence_block", "__threadfence_system")
+
+
+def _call_statements(tree: KernelTree, *names: str) -> Iterator[Node]:
+    """The statements that consist of one call of a function in ``names``."""
+    for call in tree.nodes("call_expression"):
+        statement = tree.parent(call)
+        alone = statement is not None and statement.type == "expression_statement"
+        if called(tree, call) in names and statement is not None and alone:
+            yield statement
+
+
+def _barriers(tree: KernelTree) -> Iterator[Node]:
+    return _call_statements(tree, "__syncthreads")
+
+
+# -- barriers -----------------------------------------------------------------------------------
+
+
+def _is_loop_tail(tree: KernelTree, barrier: Node) -> bool:
+    """Whether a barrier only keeps the next iteration from overwriting what is still read.
+
+    It is the last statement of a loop's body that has an earlier barrier, or the first of a
+    body that has a later one.
+    """
+    block = tree.parent(barrier)
+    outer = tree.parent(block) if block is not None else None
+    if block is None or outer is None or outer.type not in _LOOPS:
+        return False
+    inside = [b for b in _barriers(tree) if block.start_byte < b.start_byte < block.end_byte]
+    statements = [c for c in block.named_children if c.type not in _NO_STATEMENT]
+    at_end = statements[-1].id == barrier.id and inside[0].id != barrier.id
+    return at_end or (statements[0].id == barrier.id and len(inside) > 1)
+
+
+def _barrier_delete(tree: KernelTree) -> Iterator[Mutation]:
+    for barrier in _barriers(tree):
+        if not _is_loop_tail(tree, barrier):
+            yield mutation(without_statement(tree, barrier))
+
+
+def _loop_tail_barrier_delete(tree: KernelTree) -> Iterator[Mutation]:
+    for barrier in _barriers(tree):
+        if _is_loop_tail(tree, barrier):
+            yield mutation(without_statement(tree, barrier))
+
+
+def _barrier_to_syncwarp(tree: KernelTree) -> Iterator[Mutation]:
+    for barrier in _barriers(tree):
+        yield mutation(replace(barrier, "__syncwarp();"))
+
+
+def _barrier_to_fence(tree: KernelTree) -> Iterator[Mutation]:
+    for barrier in _barriers(tree):
+        yield mutation(replace(barrier, "__threadfence_block();"))
+
+
+def _barrier_into_branch(tree: KernelTree) -> Iterator[Mutation]:
+    for barrier in _barriers(tree):
+        yield mutation(replace(barrier, "if (threadIdx.x < blockDim.x / 2) __syncthreads();"))
+
+
+def _barrier_hoist(tree: KernelTree) -> Iterator[Mutation]:
+    for barrier in _barriers(tree):
+        before = barrier.prev_named_sibling
+        while before is not None and before.type == "comment":
+            before = before.prev_named_sibling
+        if before is None or not _touches_shared_state(tree, before):
+            continue
+        start = before.start_byte
+        pragma = before.prev_named_sibling
+        while pragma is not None and pragma.type == "preproc_call":
+            start, pragma = pragma.start_byte, pragma.prev_named_sibling
+        yield mutation(
+            replace((start, start), f"{tree.text(barrier)} "),
+            without_statement(tree, barrier),
+        )
+
+
+def _touches_shared_state(tree: KernelTree, statement: Node) -> bool:
+    """Whether moving a barrier over a statement can matter: it accesses shared memory.
+
+    An access through a pointer parameter of the kernel is one of global memory, which the
+    threads of a block seldom exchange; any other subscript or dereference counts.
+    """
+    function = tree.function(statement)
+    is_kernel = any(function.id == kernel_.id for kernel_ in tree.kernels)
+    private = {p.name for p in tree.parameters(function)} if is_kernel else set()
+    private |= _register_arrays(tree, function)
+    for node in tree.nodes("subscript_expression", "pointer_expression", within=statement):
+        base = bare(child(node, "argument"))
+        while base.type in ("subscript_expression", "binary_expression"):
+            base = bare(child(base, "argument" if base.type[0] == "s" else "left"))
+        if base.type != "identifier" or tree.text(base) not in private:
+            return True
+    names = {tree.name(f) for f in tree.device_functions}
+    return any(
+        called(tree, call) in names and any(tree.kind(a) == "pointer" for a in arguments(call))
+        for call in tree.nodes("call_expression", within=statement)
+    )
+
+
+def _register_arrays(tree: KernelTree, function: Node) -> set[str]:
+    """The names of local arrays that every thread has for itself."""
+    found = set()
+    for declaration in tree.nodes("declaration", within=function):
+        if "__shared__" in tree.text(declaration):
+            continue
+        for array in tree.nodes("array_declarator", within=declaration):
+            inner = child(array, "declarator")
+            if inner.type == "identifier":
+                found.add(tree.text(inner))
+    return found
+
+
+def _syncwarp_delete(tree: KernelTree) -> Iterator[Mutation]:
+    for statement in _call_statements(tree, "__syncwarp"):
+        yield mutation(without_statement(tree, statement))
+
+
+def _threadfence_drop(tree: KernelTree) -> Iterator[Mutation]:
+    for statement in _call_statements(tree, *_FENCES):
+        yield mutation(without_statement(tree, statement))
+
+
+def _volatile_drop(tree: KernelTree) -> Iterator[Mutation]:
+    for node in tree.nodes("type_qualifier"):
+        if tree.text(node) == "volatile":
+            end = node.end_byte + (tree.span(node.end_byte, node.end_byte + 1) == " ")
+            yield mutation(delete((node.start_byte, end)))
+
+
+# -- the rules ----------------------------------------------------------------------------------
+
+_SHARED = "__shared__ float s[32];\n"
+_ONE = f"{_SHARED}s[threadIdx.x] = x[threadIdx.x];\n__syncthreads();\ny[threadIdx.x] = s[0];"
+_TILES = (
+    f"{_SHARED}for (int t = 0; t < n; ++t) {{\n    s[threadIdx.x] = x[t];\n"
+    "    __syncthreads();\n    y[t] += s[0];\n    __syncthreads();\n}"
+)
+_WARP = (
+    "float v = x[threadIdx.x];\n"
+    "for (int o = 16; o > 0; o >>= 1) v += __shfl_down_sync(0xffffffffu, v, o);\ny[0] = v;"
+)
+_COMBINE = (
+    f"{_SHARED}int lane = threadIdx.x & 31;\nfloat v = lane < blockDim.x / 32 ? s[lane] : 0.0f;"
+)
+
+
+def _example(before: str, *after: str) -> Example:
+    return Example(kernel(before), tuple(kernel(text) for text in after))
+
+
+def _edit(text: str, old: str, new: str) -> Example:
+    return _example(text, text.replace(old, new, 1))
+
+
+def _rule(rule_id: str, what: str, bug: str, find: Finder, *examples: Example) -> Rule:
+    return Rule(rule_id, "synchronization", what, bug, find, examples)
+
+
+_BARRIER = "__syncthreads();"
+_BUG_RACE = "threads read shared memory before the others have written it"
+
+RULES: tuple[Rule, ...] = (
+    _rule(
+        "barrier-delete",
+        "`__syncthreads()` removed",
+        _BUG_RACE,
+        _barrier_delete,
+        _edit(_ONE, _BARRIER, ""),
+        _edit(_TILES, _BARRIER, ""),
+    ),
+    _rule(
+        "barrier-to-syncwarp",
+        "`__syncthreads()` to `__syncwarp()`",
+        "a barrier of one warp where several exchange data: right for blocks of 32",
+        _barrier_to_syncwarp,
+        _edit(_ONE, _BARRIER, "__syncwarp();"),
+    ),
+    _rule(
+        "barrier-to-fence",
+        "`__syncthreads()` to `__threadfence_block()`",
+        "a fence orders one thread's writes, and does not wait for the others",
+        _barrier_to_fence,
+        _edit(_ONE, _BARRIER, "__threadfence_block();"),
+    ),
+    _rule(
+        "barrier-hoist",
+        "a barrier moved before the access of shared memory ahead of it",
+        _BUG_RACE,
+        _barrier_hoist,
+        _example(
+            _ONE,
+            f"{_SHARED}__syncthreads(); s[threadIdx.x] = x[threadIdx.x];\n\ny[threadIdx.x] = s[0];",
+        ),
+    ),
+    _rule(
+        "barrier-into-branch",
+        "a barrier made conditional on `threadIdx.x < blockDim.x / 2`",
+        "a barrier in divergent code, which half of the block never reaches",
+        _barrier_into_branch,
+        _edit(_ONE, _BARRIER, f"if (threadIdx.x < blockDim.x / 2) {_BARRIER}"),
+    ),
+    _rule(
+        "loop-tail-barrier-delete",
+        "the barrier between the last read of a tile and the next write removed",
+        "a tile is overwritten while slower threads still read it",
+        _loop_tail_barrier_delete,
+        _example(_TILES, _TILES.replace("+= s[0];\n    __syncthreads();", "+= s[0];\n    ")),
+    ),
+    _rule(
+        "syncwarp-delete",
+        "`__syncwarp()` removed",
+        "code that relies on lanes running in lockstep",
+        _syncwarp_delete,
+        _edit("x[0];\n__syncwarp();", "__syncwarp();", ""),
+    ),
+    _rule(
+        "atomic-to-plain",
+        "`atomicAdd(&x, v)` to `x += v`, and the like",
+        "concurrent updates get lost",
+        atomic_to_plain,
+        _edit("atomicAdd(&y[0], x[0]);", "atomicAdd(&y[0], x[0])", "y[0] += x[0]"),
+        _edit("atomicAdd(y + 1, x[0]);", "atomicAdd(y + 1, x[0])", "*(y + 1) += x[0]"),
+        _edit(
+            "__shared__ int c;\nint old = atomicAdd(&c, 1);",
+            "atomicAdd(&c, 1)",
+            "((c += 1) - 1)",
+        ),
+    ),
+    _rule(
+        "shuffle-direction",
+        "`__shfl_down_sync` to `__shfl_up_sync`, and back",
+        "a warp reduction leaves its result in the wrong lane",
+        shuffle_direction,
+        _edit(_WARP, "__shfl_down_sync", "__shfl_up_sync"),
+    ),
+    _rule(
+        "shuffle-offset-halved",
+        "the first offset of a warp reduction halved",
+        "a warp reduction that covers 16 lanes",
+        shuffle_offset_halved,
+        _edit(_WARP, "o = 16", "o = 8"),
+        _edit(
+            "float v = x[0];\nv += __shfl_xor_sync(0xffffffffu, v, 16);",
+            "16",
+            "8",
+        ),
+    ),
+    _rule(
+        "shuffle-mask-narrow",
+        "a shuffle's full mask to its low half",
+        "lanes take part in a shuffle that does not name them",
+        shuffle_mask_narrow,
+        _edit(_WARP, "0xffffffffu", "0x0000ffffu"),
+    ),
+    _rule(
+        "last-warp-skip",
+        "the cross-warp combine reads one partial result too few",
+        "the last warp's partial result is lost",
+        last_warp_skip,
+        _edit(_COMBINE, "blockDim.x / 32", "blockDim.x / 32 - 1"),
+    ),
+    _rule(
+        "volatile-drop",
+        "`volatile` removed",
+        "the compiler keeps in a register what another thread has changed",
+        _volatile_drop,
+        _edit("volatile float* v = y;\nv[0] = x[0];", "volatile ", ""),
+    ),
+    _rule(
+        "threadfence-drop",
+        "`__threadfence()` removed",
+        "another block sees a flag before the data that it announces",
+        _threadfence_drop,
+        _edit("y[0] = x[0];\n__threadfence();", "__threadfence();", ""),
+    ),
+    _rule(
+        "double-buffer-no-flip",
+        "the index of a double buffer no longer alternates",
+        "one buffer is both filled and read",
+        double_buffer_no_flip,
+        _edit(
+            "int b = 0;\nfor (int t = 0; t < n; ++t) {\n    y[b] = x[t];\n    b ^= 1;\n}",
+            "b ^= 1;",
+            "",
+        ),
+        _edit(
+            "for (int t = 0; t < n; ++t) {\n    int b = t & 1;\n    y[b] = x[t];\n}",
+            "t & 1",
+            "0",
+        ),
+    ),
+)
