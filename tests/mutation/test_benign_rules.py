@@ -45,7 +45,8 @@ def test_benign_rewrites_are_no_fault_family() -> None:
 )
 def test_a_loop_whose_order_matters_is_not_reversed(body: str) -> None:
     source = kernel(
-        f"    float run = 0.0f;\n    for (int k = 0; k < n; ++k) {{\n{body}\n    }}\n    y[0] = run;",
+        "    float run = 0.0f;\n    for (int k = 0; k < n; ++k) {\n"
+        f"{body}\n    }}\n    y[0] = run;",
         DOT,
     )
     assert not rewritten(BY_ID["reverse-serial-sum"], source)

@@ -12,12 +12,15 @@ from kernelassay.mutation.tree import KernelTree
 BY_ID = {rule.id: rule for rule in RULES}
 INDEX = "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
 
-LISTED = """max-min-swap tie-break init-identity drop-activation replace-activation
-perturb-polynomial shift-threshold clamp-bound-drop epilogue-reorder drop-bias drop-scale drop-residual
+LISTED = """
+max-min-swap tie-break init-identity drop-activation replace-activation perturb-polynomial
+shift-threshold clamp-bound-drop epilogue-reorder drop-bias drop-scale drop-residual
 softmax-drop-normalise attention-drop-scale causal-off-by-one causal-drop biased-variance
-unbiased-variance eps-inside-outside mean-vs-sum count-include-pad scan-inclusive-exclusive
-scan-reverse norm-power exp-base log-base one-minus drop-abs drop-square momentum-statistics
-ignore-parameter broadcast-wrong-dim stale-output constant-output"""
+unbiased-variance eps-inside-outside mean-vs-sum count-include-pad
+scan-inclusive-exclusive scan-reverse norm-power exp-base log-base one-minus drop-abs
+drop-square momentum-statistics ignore-parameter broadcast-wrong-dim stale-output
+constant-output
+"""
 
 
 def test_the_family_holds_the_catalogue_in_its_order() -> None:
