@@ -101,6 +101,36 @@ def _two_moment_variance(tree: KernelTree) -> Iterator[Mutation]:
             edits = _subtract_square(tree, function, update.name, mean)
             if edits:
                 yield mutation(replace(update.term, f"{value} * {value}"), *edits)
+    yield from _two_moment_struct(tree)
+
+
+def _two_moment_struct(tree: KernelTree) -> Iterator[Mutation]:
+    """The same for moments kept in a struct with ``mean`` and ``m2``, merged by Chan's rule."""
+    edits: list[Edit] = []
+    for node in tree.nodes("assignment_expression"):
+        target, value = field(node, "left"), field(node, "right")
+        if not tree.text(target).endswith((".m2", "->m2")):
+            continue
+        if operator(tree, node) == "+=":
+            sides = binary(tree, value, "*")
+            deviation = binary(tree, _expand(tree, sides[0]), "-") if sides else None
+            if not deviation or not pure(tree, deviation[0]):
+                return
+            one = atom(tree, deviation[0])
+            edits.append(replace(value, f"{one} * {one}"))
+        else:
+            total = binary(tree, value, "+")
+            if total and binary(tree, total[1], "*"):
+                edits.append(put(tree, value, tree.text(total[0])))
+    divisions = 0
+    for node in tree.nodes("binary_expression"):
+        found = count_division(tree, node)
+        if found and tree.text(found[0]).endswith(".m2"):
+            mean = tree.text(found[0]).removesuffix("m2") + "mean"
+            edits.append(replace(node, f"({tree.text(node)} - {mean} * {mean})"))
+            divisions += 1
+    if divisions and len(edits) > divisions:
+        yield mutation(*edits)
 
 
 def _squared_deviation(tree: KernelTree, update: Update) -> tuple[str, Node] | None:
@@ -279,6 +309,25 @@ def _tree(header: str, test: str) -> str:
 
 _SHUFFLE = "    float v = x[threadIdx.x];\n    {}\n    if (threadIdx.x == 0) y[0] = v;"
 
+_MOMENTS = """struct Moments {{ float count; float mean; float m2; }};
+__device__ Moments add(Moments m, float v) {{
+    m.count += 1.0f;
+    const float delta = v - m.mean;
+    m.mean += delta / m.count;
+    m.m2 += {square};
+    return m;
+}}"""
+
+
+def _moments(square: str, variance: str) -> str:
+    return kernel(
+        "    Moments m = {0.0f, 0.0f, 0.0f};\n"
+        "    for (int j = 0; j < n; ++j) m = add(m, x[j]);\n"
+        f"    y[0] = {variance};",
+        before=_MOMENTS.format(square=square),
+    )
+
+
 DROP_STABILISER = Rule(
     "drop-stabiliser",
     "precision",
@@ -307,6 +356,10 @@ TWO_MOMENT_VARIANCE = Rule(
         Example(
             _variance("d * d", "squares / (cols - 1)"),
             (_variance("x[j] * x[j]", "(squares - cols * mean * mean) / (cols - 1)"),),
+        ),
+        Example(
+            _moments("delta * (v - m.mean)", "m.m2 / m.count"),
+            (_moments("v * v", "(m.m2 / m.count - m.mean * m.mean)"),),
         ),
     ),
 )

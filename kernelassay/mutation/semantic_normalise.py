@@ -134,14 +134,34 @@ def _masks(tree: KernelTree) -> Iterator[Node]:
         sides = binary(tree, node, *_FLIPPED)
         if not sides or not all(tree.is_integer(s) for s in sides):
             continue
+        if _is_stored_test(tree, node) and any(_is_offset(tree, side) for side in sides):
+            yield node
+            continue
         function = tree.function(node)
         sizes = set(tree.size_parameters(function))
         if any(number(tree, s) is not None or _is_extent(tree, s, sizes) for s in sides):
             continue
         if "threadIdx" in tree.text(node) or "blockDim" in tree.text(node):
             continue
-        if all(_is_position(tree, side) for side in sides):
+        if all(_is_position(tree, side) for side in sides) and _is_value_choice(tree, node):
             yield node
+
+
+def _is_stored_test(tree: KernelTree, node: Node) -> bool:
+    """Whether a test is kept in a bool variable: a step of a fused kernel."""
+    parent = tree.parent(node)
+    return (
+        parent is not None
+        and parent.type == "init_declarator"
+        and tree.kind(field(parent, "declarator")) == "bool"
+    )
+
+
+def _is_offset(tree: KernelTree, side: Node) -> bool:
+    """Whether an integer is a position read from memory, or a difference of such."""
+    source = resolve(tree, side)
+    parts = binary(tree, source, "-", "+") or (source,)
+    return any(resolve(tree, part).type == "subscript_expression" for part in parts)
 
 
 def _is_extent(tree: KernelTree, side: Node, sizes: set[str]) -> bool:
@@ -189,17 +209,42 @@ def _is_value_choice(tree: KernelTree, node: Node) -> bool:
 
 def _causal_off_by_one(tree: KernelTree) -> Iterator[Mutation]:
     for node in _masks(tree):
-        if _is_value_choice(tree, node):
-            symbol = field(node, "operator")
-            yield mutation(replace(symbol, _FLIPPED[tree.text(symbol)]))
+        symbol = field(node, "operator")
+        yield mutation(replace(symbol, _FLIPPED[tree.text(symbol)]))
 
 
 def _causal_drop(tree: KernelTree) -> Iterator[Mutation]:
     for node in _masks(tree):
-        holder = tree.enclosing(node, "if_statement", "conditional_expression", *LOOPS)
-        if holder is None or holder.type in LOOPS or not _is_value_choice(tree, node):
-            continue
-        yield mutation(replace(node, "false" if _masks_out(tree, holder) else "true"))
+        holder = _chooser(tree, node)
+        if holder is not None and holder.type not in LOOPS:
+            yield mutation(replace(node, "false" if _masks_out(tree, holder) else "true"))
+    for holder in tree.nodes("conditional_expression"):
+        yield from _mask_operand(tree, holder)
+
+
+def _chooser(tree: KernelTree, node: Node) -> Node | None:
+    """The statement or expression that a test chooses in, through a bool variable or not."""
+    if not _is_stored_test(tree, node):
+        return tree.enclosing(node, "if_statement", "conditional_expression", *LOOPS)
+    declarator = tree.enclosing(node, "init_declarator")
+    assert declarator is not None
+    name = tree.text(field(declarator, "declarator"))
+    for holder in tree.nodes("conditional_expression", within=tree.function(node)):
+        if tree.text(strip(field(holder, "condition"))) == name:
+            return holder
+    return None
+
+
+def _mask_operand(tree: KernelTree, holder: Node) -> Iterator[Mutation]:
+    """``mask[...] ? score : -INFINITY``, and additive masks, to the bare score."""
+    condition = strip(field(holder, "condition"))
+    if condition.type == "unary_expression":
+        condition = strip(field(condition, "argument"))
+    branches = (field(holder, "consequence"), field(holder, "alternative"))
+    hidden = [b for b in branches if re.match(r"-(INFINITY|FLT_MAX|1e\d+)", tree.text(strip(b)))]
+    if resolve(tree, condition).type == "subscript_expression" and len(hidden) == 1:
+        kept = branches[0] if hidden[0] == branches[1] else branches[1]
+        yield mutation(put(tree, holder, tree.text(kept)))
 
 
 def _masks_out(tree: KernelTree, holder: Node) -> bool:
@@ -234,8 +279,8 @@ def _variance_divisions(tree: KernelTree) -> Iterator[Node]:
         found = count_division(tree, node)
         if found is None or operator(tree, node) != "/":
             continue
-        function = tree.function(node)
-        if names_in(tree, found[0]) & squared_sums(tree, function):
+        summed = names_in(tree, found[0]) & squared_sums(tree, tree.function(node))
+        if summed or tree.text(found[0]).endswith((".m2", ".M2")):
             yield found[1]
 
 
@@ -411,7 +456,16 @@ CAUSAL_OFF_BY_ONE = Rule(
     "`j > i` to `j >= i` in a mask (and back; the same for `<`)",
     "the diagonal on the wrong side of a causal or triangular mask",
     _causal_off_by_one,
-    (_example(_masked("j > i"), _masked("j >= i")),),
+    (
+        _example(_masked("j > i"), _masked("j >= i")),
+        _example(
+            "    const long long t0 = p[0] - q[0];\n    const bool t1 = t0 >= 0;\n"
+            "    y[0] = t1 ? x[0] : 0.0f;",
+            "    const long long t0 = p[0] - q[0];\n    const bool t1 = t0 > 0;\n"
+            "    y[0] = t1 ? x[0] : 0.0f;",
+            params="const long long* p, const long long* q, const float* x, float* y",
+        ),
+    ),
 )
 CAUSAL_DROP = Rule(
     "causal-drop",
@@ -419,7 +473,14 @@ CAUSAL_DROP = Rule(
     "a mask that compares two positions shows everything",
     "the causal or triangular mask forgotten",
     _causal_drop,
-    (_example(_masked("j > i"), _masked("false")),),
+    (
+        _example(_masked("j > i"), _masked("false")),
+        _example(
+            "    y[0] = mask[threadIdx.x] ? x[0] : -INFINITY;",
+            "    y[0] = x[0];",
+            params="const float* x, const bool* mask, float* y",
+        ),
+    ),
 )
 BIASED_VARIANCE = Rule(
     "biased-variance",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 
 from tree_sitter import Node
 
@@ -35,6 +34,7 @@ from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _INFINITE = frozenset({"INFINITY", "FLT_MAX", "HUGE_VALF", "CUDART_INF_F"})
+_COUNT = re.compile(r"count(s)?(\[.*\])?$")
 _INCLUDES = re.compile(r"include|count_pad")
 _UNSIGNED = re.compile(r"unsigned|uint|size_t")
 _FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
@@ -188,10 +188,12 @@ def count_division(tree: KernelTree, node: Node) -> tuple[Node, Node] | None:
 
 
 def is_count(tree: KernelTree, node: Node) -> bool:
-    """Whether an expression is an integer, cast to a float or not."""
+    """Whether an expression is a number of elements: an integer, cast or not, or so called."""
     node = resolve(tree, node)
     if number(tree, node) is not None:
         return False
+    if _COUNT.search(tree.text(node)) and node.type != "binary_expression":
+        return True
     if node.type == "cast_expression":
         return tree.is_integer(field(node, "value"))
     if callee(tree, node) in ("static_cast", "float", "__int2float_rn"):
@@ -275,48 +277,6 @@ def _is_counted(tree: KernelTree, divisor: Node) -> bool:
     return "-" in tree.text(value)
 
 
-# -- scans ----------
-
-
-def _scan_kind(tree: KernelTree) -> Iterator[Mutation]:
-    """Swap the update of a running value and the store that follows it, or precedes it."""
-    for block in tree.nodes("compound_statement"):
-        if tree.enclosing(block, *LOOPS) is None:
-            continue
-        statements = list(block.named_children)
-        for first, second in pairwise(statements):
-            if _is_scan_step(tree, first, second) or _is_scan_step(tree, second, first):
-                yield mutation(replace(first, tree.text(second)), replace(second, tree.text(first)))
-
-
-def _is_scan_step(tree: KernelTree, update: Node, store: Node) -> bool:
-    """Whether ``acc op= e;`` and ``out[i] = acc;`` stand in these two statements."""
-    if update.type != "expression_statement" or store.type != "expression_statement":
-        return False
-    stepped, stored = strip(update.named_children[0]), strip(store.named_children[0])
-    if stepped.type != "assignment_expression" or stored.type != "assignment_expression":
-        return False
-    target, place = field(stepped, "left"), field(stored, "left")
-    if target.type != "identifier" or place.type != "subscript_expression":
-        return False
-    running = tree.text(target)
-    is_running = operator(tree, stepped) in ("+=", "*=") or running in names_in(
-        tree, field(stepped, "right")
-    )
-    return is_running and running in names_in(tree, field(stored, "right"))
-
-
-def _scan_reverse(tree: KernelTree) -> Iterator[Mutation]:
-    for loop in tree.nodes("for_statement"):
-        body = field(loop, "body")
-        statements = list(body.named_children) if body.type == "compound_statement" else []
-        pairs = pairwise(statements)
-        if any(_is_scan_step(tree, a, b) or _is_scan_step(tree, b, a) for a, b in pairs):
-            edits = reversed_loop(tree, loop)
-            if edits:
-                yield mutation(*edits)
-
-
 # -- norms ----------
 
 
@@ -369,10 +329,6 @@ def _best(loop: str, test: str) -> str:
         f"    for ({loop}) {{\n        if ({test}) {{ best = x[j]; at = j; }}\n    }}\n"
         "    y[threadIdx.x] = at;"
     )
-
-
-def _scan(first: str, second: str, loop: str = "int j = 0; j < cols; ++j") -> str:
-    return f"    float run = 0.0f;\n    for ({loop}) {{\n        {first}\n        {second}\n    }}"
 
 
 def _maximum(start: str) -> str:
@@ -453,27 +409,6 @@ COUNT_INCLUDE_PAD = Rule(
             "    y[0] = x[0] / (9);",
             "    y[0] = x[0] / (n);",
             params="const float* x, float* y, int n, int include_pad",
-        ),
-    ),
-)
-SCAN_INCLUSIVE_EXCLUSIVE = Rule(
-    "scan-inclusive-exclusive",
-    "semantic",
-    "the running value is stored before, not after, its update (or the reverse)",
-    "an exclusive prefix sum where an inclusive one is asked for",
-    _scan_kind,
-    (_example(_scan("run += x[j];", "y[j] = run;"), _scan("y[j] = run;", "run += x[j];")),),
-)
-SCAN_REVERSE = Rule(
-    "scan-reverse",
-    "semantic",
-    "a prefix scan runs from the other end",
-    "the flip of a reversed cumulative sum forgotten, or left over",
-    _scan_reverse,
-    (
-        _example(
-            _scan("run += x[j];", "y[j] = run;"),
-            _scan("run += x[j];", "y[j] = run;", loop=_DOWN),
         ),
     ),
 )
