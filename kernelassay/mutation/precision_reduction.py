@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tree_sitter import Node
@@ -34,6 +35,7 @@ from kernelassay.mutation.semantic_reduction import count_division
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _LOG = ("logf", "log", "__logf", "log2f")
+_MAXIMUM = re.compile(r"max|largest|highest|peak")
 SHUFFLES = ("__shfl_down_sync", "__shfl_xor_sync")
 
 
@@ -51,7 +53,7 @@ def _maxima(tree: KernelTree, function: Node) -> set[str]:
             name, value = root_identifier(tree, field(node, "left")), field(node, "right")
         called = callee(tree, strip(value))
         is_copy = tree.text(value) in found  # the maximum before it grows
-        if name and (called in MAX or "max" in called or "max" in name or is_copy):
+        if name and (called in MAX or "max" in called or _MAXIMUM.search(name) or is_copy):
             found.add(name)
     return found
 

@@ -152,8 +152,10 @@ def _shift_threshold(tree: KernelTree) -> Iterator[Mutation]:
 def _is_threshold(tree: KernelTree, node: Node) -> bool:
     value = number(tree, node)
     if value is not None:
-        return abs(value) < 1e6
+        return value == 0 or 1e-4 < abs(value) < 1e6
     node = strip(node)
+    if tree.function(node) not in tree.kernels:
+        return False  # an operand of a helper
     scalars = {p.name for p in tree.parameters(tree.function(node)) if not p.is_pointer}
     return node.type == "identifier" and tree.text(node) in scalars
 

@@ -124,7 +124,7 @@ def _attention_drop_scale(tree: KernelTree) -> Iterator[Mutation]:
             if is_attention_scale(tree, factor):
                 yield mutation(put(tree, node, tree.text(kept)))
         sides = binary(tree, node, "/")
-        if sides and _is_root_of_count(tree, sides[1]):
+        if sides and number(tree, sides[0]) is None and _is_root_of_count(tree, sides[1]):
             yield mutation(put(tree, node, tree.text(sides[0])))
 
 

@@ -194,6 +194,9 @@ def is_count(tree: KernelTree, node: Node) -> bool:
         return False
     if _COUNT.search(tree.text(node)) and node.type != "binary_expression":
         return True
+    sides = binary(tree, node, "-")  # n - 1.0f
+    if sides and number(tree, sides[1]) is not None:
+        return is_count(tree, sides[0])
     if node.type == "cast_expression":
         return tree.is_integer(field(node, "value"))
     if callee(tree, node) in ("static_cast", "float", "__int2float_rn"):
@@ -290,6 +293,8 @@ def _norm_power(tree: KernelTree) -> Iterator[Mutation]:
             if pure(tree, node):
                 yield mutation(put(tree, node, f"{value} * {value}"))
         elif name in ("sqrtf", "sqrt", "__fsqrt_rn"):
+            if is_count(tree, arguments(node)[0]):
+                continue  # the scale of attention scores, no norm
             yield mutation(put(tree, node, tree.text(arguments(node)[0])))
         elif not name:
             sides = binary(tree, node, "*")
