@@ -29,8 +29,15 @@ _FMA = ("fmaf", "__fmaf_rn", "fma", "__hfma")
 
 
 def _same_value(tree: KernelTree, node: Node, new: str) -> bool:
-    """Whether the new operator gives the same value: ``x * 1`` and ``x / 1``, ``x + 0``."""
-    right = number(tree, field(node, "right"))
+    """Whether the new operator gives the value the node has, or that another rule gives.
+
+    ``x * 1`` and ``x / 1``, ``x + 0`` and ``x - 0`` are equal; ``1 + x`` to ``1 * x`` is
+    drop-left-term's rewrite, ``1 / x`` to ``1 * x`` is swap-noncommutative's.
+    """
+    left, right = (number(tree, field(node, side)) for side in ("left", "right"))
+    change = (operator(tree, node), new)
+    if (change == ("/", "*") and left == 1.0) or (change == ("+", "*") and 1.0 in (left, right)):
+        return True
     pair = {operator(tree, node), new}
     if pair == {"*", "/"}:
         return right in (1.0, -1.0)

@@ -62,8 +62,11 @@ def _initialiser(tree: KernelTree, node: Node) -> Node | None:
 def _block_offset(tree: KernelTree, node: Node) -> list[Node] | None:
     """The factors of ``blockIdx.a * size``, written out or behind a variable, else None."""
     found = factors(tree, uncast(node))
-    if len(found) == 2 and any(_builtin(tree, f, "blockIdx") for f in found):
-        return found
+    if len(found) == 2:
+        block = [f for f in found if "blockIdx" in names(tree, f)]
+        size = [f for f in found if "blockDim" in names(tree, f) or _is_constant(tree, f)]
+        if block and size:
+            return found  # a runtime size is an address's coordinate: drop-batch-offset
     value = _initialiser(tree, uncast(node))
     return _block_offset(tree, value) if value is not None else None
 

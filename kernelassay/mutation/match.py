@@ -42,7 +42,7 @@ _IMPURE = re.compile(r"__shfl|atomic|__sync|\+\+|--|[^=!<>]=[^=]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-# -- shape of one expression ------------------------------------------------------------------
+# -- shape of one expression ----------
 
 
 def field(node: Node, name: str) -> Node:
@@ -145,7 +145,7 @@ def pure(tree: KernelTree, node: Node) -> bool:
     return _IMPURE.search(f" {tree.text(node)} ") is None
 
 
-# -- text that fits where it is put -------------------------------------------------------------
+# -- text that fits where it is put ----------
 
 
 def atom(tree: KernelTree, node: Node) -> str:
@@ -171,6 +171,8 @@ def fit(tree: KernelTree, node: Node, text: str) -> str:
 
 
 def _is_primary(text: str) -> bool:
+    if parse_number(text) is not None:
+        return not text.startswith("-")
     head = re.match(r"[\w.]*", text)
     rest = text[head.end() :] if head is not None else text
     while rest:
@@ -200,7 +202,7 @@ def include(tree: KernelTree, header: str) -> tuple[Edit, ...]:
     return (Edit(0, 0, f"#include <{header}>\n"),)
 
 
-# -- names and definitions ------------------------------------------------------------------------
+# -- names and definitions ----------
 
 
 def declared_name(tree: KernelTree, declarator: Node) -> str:
@@ -277,7 +279,7 @@ def pointer_root(tree: KernelTree, node: Node) -> str:
     return ""
 
 
-# -- memory -----------------------------------------------------------------------------------------
+# -- memory ----------
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +348,7 @@ def subscript(tree: KernelTree, node: Node) -> Node | None:
     return field(node, "indices").named_children[0]
 
 
-# -- accumulators -------------------------------------------------------------------------------------
+# -- accumulators ----------
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.activations import EXP, TANH, logistic_argument
+from kernelassay.mutation.activations import EXP, logistic_argument
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.match import (
     arguments,
@@ -17,9 +17,7 @@ from kernelassay.mutation.match import (
     calls,
     field,
     fit,
-    names_in,
     number,
-    operator,
     parse_number,
     pure,
     put,
@@ -46,7 +44,7 @@ _QUICK = """__device__ float quick_rsqrt(float v) {
 """
 
 
-# -- intrinsics ----------------------------------------------------------------------------------
+# -- intrinsics ----------
 
 
 def _rename(**names: str) -> _Find:
@@ -105,7 +103,7 @@ def _approx_sqrt(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(put(tree, node, f"{atom(tree, value)} * rsqrtf({tree.text(value)})"))
 
 
-# -- stabilisers ------------------------------------------------------------------------------------
+# -- stabilisers ----------
 
 
 def _epsilons(tree: KernelTree) -> Iterator[tuple[Node, Node | None, Node]]:
@@ -139,7 +137,7 @@ def _eps_enlarge(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(replace(eps, f"{10 * value:.9g}{suffix}"))
 
 
-# -- textbook forms -----------------------------------------------------------------------------------
+# -- textbook forms ----------
 
 
 def _log1p_naive(tree: KernelTree) -> Iterator[Mutation]:
@@ -212,7 +210,7 @@ def _low_precision_constant(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(replace(node, truncated(text, 4)))
 
 
-# -- the rules ------------------------------------------------------------------------------------------
+# -- the rules ----------
 
 
 def _stored(value: str) -> str:

@@ -21,7 +21,6 @@ from kernelassay.mutation.match import (
     definition,
     field,
     names_in,
-    number,
     operator,
     pure,
     put,
@@ -36,22 +35,25 @@ from kernelassay.mutation.semantic_reduction import count_division
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _LOG = ("logf", "log", "__logf", "log2f")
-_SHUFFLES = ("__shfl_down_sync", "__shfl_xor_sync")
+_MAXIMUM = re.compile(r"max|largest|highest|peak")
+SHUFFLES = ("__shfl_down_sync", "__shfl_xor_sync")
 
 
-# -- the maximum in a softmax -----------------------------------------------------------------------
+# -- the maximum in a softmax ----------
 
 
 def _maxima(tree: KernelTree, function: Node) -> set[str]:
     """The variables of ``function`` that hold a maximum: updated by fmaxf, or called one."""
-    found = set()
-    for node in tree.nodes("init_declarator", "assignment_expression", within=function):
+    found: set[str] = set()
+    nodes = list(tree.nodes("init_declarator", "assignment_expression", within=function))
+    for node in nodes * 2:  # a copy may stand before the update that shows what it copies
         if node.type == "init_declarator":
             name, value = declared_name(tree, node), field(node, "value")
         else:
             name, value = root_identifier(tree, field(node, "left")), field(node, "right")
         called = callee(tree, strip(value))
-        if name and (called in MAX or "max" in called or re.search(r"max", name)):
+        is_copy = tree.text(value) in found  # the maximum before it grows
+        if name and (called in MAX or "max" in called or _MAXIMUM.search(name) or is_copy):
             found.add(name)
     return found
 
@@ -60,7 +62,8 @@ def _drop_stabiliser(tree: KernelTree) -> Iterator[Mutation]:
     for function in (*tree.device_functions, *tree.kernels):
         if not any(calls(tree, *EXP, "exp2f", within=function)):
             continue
-        maxima, edits = _maxima(tree, function), []
+        maxima = _maxima(tree, function)
+        edits: list[Edit] = []
         for node in tree.nodes("binary_expression", within=function):
             edit = _without_maximum(tree, node, maxima)
             if edit is not None and not any(e.start <= edit.start < e.end for e in edits):
@@ -85,7 +88,7 @@ def _without_maximum(tree: KernelTree, node: Node, maxima: set[str]) -> Edit | N
     return None
 
 
-# -- variance ----------------------------------------------------------------------------------------------
+# -- variance ----------
 
 
 def _two_moment_variance(tree: KernelTree) -> Iterator[Mutation]:
@@ -100,6 +103,36 @@ def _two_moment_variance(tree: KernelTree) -> Iterator[Mutation]:
             edits = _subtract_square(tree, function, update.name, mean)
             if edits:
                 yield mutation(replace(update.term, f"{value} * {value}"), *edits)
+    yield from _two_moment_struct(tree)
+
+
+def _two_moment_struct(tree: KernelTree) -> Iterator[Mutation]:
+    """The same for moments kept in a struct with ``mean`` and ``m2``, merged by Chan's rule."""
+    edits: list[Edit] = []
+    for node in tree.nodes("assignment_expression"):
+        target, value = field(node, "left"), field(node, "right")
+        if not tree.text(target).endswith((".m2", "->m2")):
+            continue
+        if operator(tree, node) == "+=":
+            sides = binary(tree, value, "*")
+            deviation = binary(tree, _expand(tree, sides[0]), "-") if sides else None
+            if not deviation or not pure(tree, deviation[0]):
+                return
+            one = atom(tree, deviation[0])
+            edits.append(replace(value, f"{one} * {one}"))
+        else:
+            total = binary(tree, value, "+")
+            if total and binary(tree, total[1], "*"):
+                edits.append(put(tree, value, tree.text(total[0])))
+    divisions = 0
+    for node in tree.nodes("binary_expression"):
+        found = count_division(tree, node)
+        if found and tree.text(found[0]).endswith(".m2"):
+            mean = tree.text(found[0]).removesuffix("m2") + "mean"
+            edits.append(replace(node, f"({tree.text(node)} - {mean} * {mean})"))
+            divisions += 1
+    if divisions and len(edits) > divisions:
+        yield mutation(*edits)
 
 
 def _squared_deviation(tree: KernelTree, update: Update) -> tuple[str, Node] | None:
@@ -140,7 +173,7 @@ def _subtract_square(tree: KernelTree, function: Node, name: str, mean: Node) ->
     return edits
 
 
-# -- orders of summation --------------------------------------------------------------------------------------
+# -- orders of summation ----------
 
 
 def _kahan_drop(tree: KernelTree) -> Iterator[Mutation]:
@@ -163,13 +196,14 @@ def _compensates(tree: KernelTree, node: Node) -> bool:
 
 
 def _pairwise_to_serial(tree: KernelTree) -> Iterator[Mutation]:
+    """Each tree sum of shared memory or of shuffles as a running sum of thread or lane 0."""
     for loop in tree.nodes("for_statement"):
-        header = _halving(tree, loop)
-        if header is None or not _adds(tree, loop):
+        header = halving(tree, loop)
+        if header is None or not adds(tree, loop):
             continue
         name, start = header
         body = field(loop, "body")
-        shuffles = list(calls(tree, *_SHUFFLES, within=body))
+        shuffles = list(calls(tree, *SHUFFLES, within=body))
         initial, condition, update = (
             field(loop, f) for f in ("initializer", "condition", "update")
         )
@@ -189,7 +223,7 @@ def _pairwise_to_serial(tree: KernelTree) -> Iterator[Mutation]:
                 break
 
 
-def _halving(tree: KernelTree, loop: Node) -> tuple[str, Node] | None:
+def halving(tree: KernelTree, loop: Node) -> tuple[str, Node] | None:
     """``(s, start)`` of ``for (int s = start; s > 0; s >>= 1)``."""
     initial, update = loop.child_by_field_name("initializer"), loop.child_by_field_name("update")
     if initial is None or update is None or loop.child_by_field_name("condition") is None:
@@ -203,7 +237,8 @@ def _halving(tree: KernelTree, loop: Node) -> tuple[str, Node] | None:
     return declared_name(tree, declarator), field(declarator, "value")
 
 
-def _adds(tree: KernelTree, loop: Node) -> bool:
+def adds(tree: KernelTree, loop: Node) -> bool:
+    """Whether a loop sums into a float."""
     function = tree.function(loop)
     return any(
         loop.start_byte <= u.node.start_byte < loop.end_byte for u in updates(tree, function)
@@ -217,15 +252,17 @@ def _serial_shuffle(
     if len(values) != 1:
         return
     edits = [replace(arguments(s)[1], "own") for s in shuffles]
+    before = loop.prev_named_sibling  # a #pragma unroll belongs to the loop
+    start = before.start_byte if before and before.type == "preproc_call" else loop.start_byte
     yield mutation(
-        Edit(loop.start_byte, loop.start_byte, f"{{ const float own = {values.pop()}; "),
+        Edit(start, start, f"{{ const float own = {values.pop()}; "),
         *once,
         *edits,
         Edit(loop.end_byte, loop.end_byte, " }"),
     )
 
 
-# -- the rules ---------------------------------------------------------------------------------------------------
+# -- the rules ----------
 
 _PARAMS = "const float* x, float* y, int rows, int cols"
 
@@ -274,6 +311,25 @@ def _tree(header: str, test: str) -> str:
 
 _SHUFFLE = "    float v = x[threadIdx.x];\n    {}\n    if (threadIdx.x == 0) y[0] = v;"
 
+_MOMENTS = """struct Moments {{ float count; float mean; float m2; }};
+__device__ Moments add(Moments m, float v) {{
+    m.count += 1.0f;
+    const float delta = v - m.mean;
+    m.mean += delta / m.count;
+    m.m2 += {square};
+    return m;
+}}"""
+
+
+def _moments(square: str, variance: str) -> str:
+    return kernel(
+        "    Moments m = {0.0f, 0.0f, 0.0f};\n"
+        "    for (int j = 0; j < n; ++j) m = add(m, x[j]);\n"
+        f"    y[0] = {variance};",
+        before=_MOMENTS.format(square=square),
+    )
+
+
 DROP_STABILISER = Rule(
     "drop-stabiliser",
     "precision",
@@ -302,6 +358,10 @@ TWO_MOMENT_VARIANCE = Rule(
         Example(
             _variance("d * d", "squares / (cols - 1)"),
             (_variance("x[j] * x[j]", "(squares - cols * mean * mean) / (cols - 1)"),),
+        ),
+        Example(
+            _moments("delta * (v - m.mean)", "m.m2 / m.count"),
+            (_moments("v * v", "(m.m2 / m.count - m.mean * m.mean)"),),
         ),
     ),
 )

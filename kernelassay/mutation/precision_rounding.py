@@ -77,7 +77,7 @@ _E4M3 = """__device__ float round_to_e4m3(float v) {
 FP8 = Rounding("round_to_e4m3({})", _E4M3)
 
 
-# -- sites -----------------------------------------------------------------------------------------
+# -- sites ----------
 
 
 def stored_values(tree: KernelTree) -> Iterator[Node]:
@@ -152,7 +152,7 @@ def _written(tree: KernelTree, function: Node, name: str) -> Iterator[Node]:
             yield field(node, "right")
 
 
-# -- formats ----------------------------------------------------------------------------------------
+# -- formats ----------
 
 
 def _accumulator(rounding: Rounding) -> _Find:
@@ -219,7 +219,7 @@ def _shared(rounding: Rounding) -> _Find:
     return find
 
 
-# -- other ways to lose bits ----------------------------------------------------------------------------
+# -- other ways to lose bits ----------
 
 
 def _temporaries(tree: KernelTree) -> Iterator[Node]:
@@ -318,7 +318,7 @@ def _double_to_float(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(replace(node, "float"))
 
 
-# -- the rules -------------------------------------------------------------------------------------------
+# -- the rules ----------
 
 _FP16_LINE, _BF16_LINE = FP16.prelude, BF16.prelude
 _DOT = "const float* a, const float* b, float* y, int n"

@@ -6,6 +6,7 @@ from kernelassay.mutation import semantic_activation as activation
 from kernelassay.mutation import semantic_fusion as fusion
 from kernelassay.mutation import semantic_normalise as normalise
 from kernelassay.mutation import semantic_reduction as reduction
+from kernelassay.mutation import semantic_scan as scan
 from kernelassay.mutation.rule import Rule
 
 #: The rules of the family in their fixed order.
@@ -31,8 +32,8 @@ RULES: tuple[Rule, ...] = (
     normalise.EPS_INSIDE_OUTSIDE,
     reduction.MEAN_VS_SUM,
     reduction.COUNT_INCLUDE_PAD,
-    reduction.SCAN_INCLUSIVE_EXCLUSIVE,
-    reduction.SCAN_REVERSE,
+    scan.SCAN_INCLUSIVE_EXCLUSIVE,
+    scan.SCAN_REVERSE,
     reduction.NORM_POWER,
     activation.EXP_BASE,
     activation.LOG_BASE,

@@ -18,7 +18,6 @@ from kernelassay.mutation.match import (
     calls,
     field,
     number,
-    operator,
     parse_number,
     put,
     same,
@@ -81,7 +80,7 @@ def truncated(text: str, digits: int) -> str:
     return kept + (f"e{exponent}" if exponent else "") + suffix
 
 
-# -- activations -------------------------------------------------------------------------------
+# -- activations ----------
 
 
 def _drop_activation(tree: KernelTree) -> Iterator[Mutation]:
@@ -153,8 +152,10 @@ def _shift_threshold(tree: KernelTree) -> Iterator[Mutation]:
 def _is_threshold(tree: KernelTree, node: Node) -> bool:
     value = number(tree, node)
     if value is not None:
-        return abs(value) < 1e6
+        return value == 0 or 1e-4 < abs(value) < 1e6
     node = strip(node)
+    if tree.function(node) not in tree.kernels:
+        return False  # an operand of a helper
     scalars = {p.name for p in tree.parameters(tree.function(node)) if not p.is_pointer}
     return node.type == "identifier" and tree.text(node) in scalars
 
@@ -183,7 +184,7 @@ def _inner_name(tree: KernelTree, node: Node) -> str:
     return next(callee(tree, strip(a)) for a in arguments(node) if call(tree, a, *wanted))
 
 
-# -- bases, complements, powers --------------------------------------------------------------------
+# -- bases, complements, powers ----------
 
 
 def _rename(names: dict[str, str]) -> Callable[[KernelTree], Iterator[Mutation]]:

@@ -12,9 +12,12 @@ from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.match import (
     LOOPS,
     Store,
+    arguments,
     atom,
     binary,
     call,
+    calls,
+    declared_name,
     definition,
     field,
     fit,
@@ -25,6 +28,7 @@ from kernelassay.mutation.match import (
     operator,
     pointer_root,
     put,
+    resolve,
     same,
     squash,
     stores,
@@ -37,39 +41,52 @@ from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.semantic_normalise import is_attention_scale
 from kernelassay.mutation.tree import KernelTree, Parameter, mutation, replace
 
-_BIAS = re.compile(r"bias|beta|shift|^b$|^b\d*_?$")
+_BIAS = re.compile(r"bias|beta|shift")
 _SCALE = re.compile(r"scale|gamma|weight|alpha|multiplier|factor|gain|slope")
 _RESIDUAL = re.compile(r"resid|skip|shortcut|identity")
 _EPS = re.compile(r"eps", re.IGNORECASE)
 
 
-# -- what a term is ------------------------------------------------------------------------------
+# -- what a term is ----------
 
 
 def role(tree: KernelTree, node: Node) -> str:
     """What a summand or factor is read from.
 
     ``broadcast`` (a load whose index is not the output's), ``aligned`` (a load at the output's
-    own index), ``scalar`` (a float parameter), ``constant`` (a literal), else empty.
+    own index), ``scalar`` (a float parameter of a kernel), ``constant`` (a literal), else empty.
+    A parameter of a ``__device__`` function has the role of what its first call passes.
     """
     source = strip(node)
     value = definition(tree, source)
     spelled = strip(value) if value is not None else source
     if number(tree, spelled) is not None:
         return "constant"
-    scalars = {p.name for p in _scalars(tree, node)}
-    if spelled.type == "identifier" and tree.text(spelled) in scalars:
-        return "scalar"
+    if spelled.type == "identifier":
+        return _parameter_role(tree, spelled)
     if spelled.type == "conditional_expression":
         spelled = strip(field(spelled, "consequence"))
+    if spelled.type == "field_expression":  # a lane of a vector load
+        lanes = resolve(tree, field(spelled, "argument"))
+        is_vector = tree.base_type(lanes) == "float4" and bool(pointer_root(tree, lanes))
+        return "aligned" if is_vector and _is_output_index(tree, lanes) else ""
     if not is_load(tree, spelled):
         return ""
     return "aligned" if _is_output_index(tree, spelled) else "broadcast"
 
 
-def _scalars(tree: KernelTree, node: Node) -> list[Parameter]:
-    function = tree.function(node)
-    return [p for p in tree.parameters(function) if p.kind in ("float", "double")]
+def _parameter_role(tree: KernelTree, identifier: Node) -> str:
+    function = tree.function(identifier)
+    parameters = tree.parameters(function)
+    place = next((i for i, p in enumerate(parameters) if p.name == tree.text(identifier)), None)
+    if place is None or parameters[place].kind not in ("float", "double"):
+        return ""
+    if function in tree.kernels:
+        return "scalar"
+    for found in calls(tree, tree.name(function)):
+        if tree.function(found) in tree.kernels and len(arguments(found)) > place:
+            return role(tree, arguments(found)[place])
+    return ""
 
 
 def _is_output_index(tree: KernelTree, load: Node) -> bool:
@@ -122,7 +139,7 @@ def _fused(tree: KernelTree, symbol: str) -> Iterator[tuple[Node, Node, Node]]:
         yield node, right, left
 
 
-# -- dropped terms --------------------------------------------------------------------------------
+# -- dropped terms ----------
 
 
 def _drop_bias(tree: KernelTree) -> Iterator[Mutation]:
@@ -174,7 +191,7 @@ def _drop_residual(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(put(tree, node, tree.text(kept)))
 
 
-# -- the order of an epilogue ----------------------------------------------------------------------
+# -- the order of an epilogue ----------
 
 
 def _expand(tree: KernelTree, node: Node) -> Node:
@@ -195,7 +212,7 @@ def _epilogue_reorder(tree: KernelTree) -> Iterator[Mutation]:
             continue
         total = binary(tree, _expand(tree, found.argument), "+")
         for one, bias in (total, total[::-1]) if total else ():
-            if _is_bias(tree, bias) or role(tree, bias) == "aligned":
+            if number(tree, one) is None and _is_summand(tree, bias):
                 text = _with_argument(tree, node, found.argument, tree.text(one))
                 yield mutation(put(tree, node, f"{text} + {term(tree, bias)}"))
                 break
@@ -204,13 +221,17 @@ def _epilogue_reorder(tree: KernelTree) -> Iterator[Mutation]:
 def _bias_before_scale(tree: KernelTree, node: Node, left: Node, right: Node) -> Iterator[Mutation]:
     for scaled, bias in ((left, right), (right, left)):
         factors = binary(tree, _expand(tree, scaled), "*")
-        if not factors or not (_is_bias(tree, bias) or role(tree, bias) == "aligned"):
+        if not factors or not _is_summand(tree, bias):
             continue
         value, scale = factors if not _is_factor(tree, factors[0]) else factors[::-1]
         if _is_factor(tree, scale) and not _is_factor(tree, value):
             text = f"({term(tree, value)} + {term(tree, bias)}) * {atom(tree, scale)}"
             yield mutation(replace(node, fit(tree, node, text)))
             return
+
+
+def _is_summand(tree: KernelTree, node: Node) -> bool:
+    return _is_bias(tree, node) or role(tree, node) == "aligned"
 
 
 def _is_factor(tree: KernelTree, node: Node) -> bool:
@@ -232,26 +253,34 @@ def _with_argument(tree: KernelTree, node: Node, argument: Node, text: str) -> s
     return value if node.type != "conditional_expression" else f"({value})"
 
 
-# -- parameters -------------------------------------------------------------------------------------
+# -- parameters ----------
+
+
+def _operands(tree: KernelTree, kernel_: Node) -> tuple[str, ...]:
+    """The pointers-to-const of a kernel that its launch gets from outside, no scratch."""
+    given = inputs(tree, tree.launcher)
+    parameters = tree.parameters(kernel_)
+    found: list[str] = []
+    for site in tree.launches():
+        if site.kernel == tree.name(kernel_):
+            pairs = zip(parameters, site.arguments, strict=False)
+            found += [p.name for p, value in pairs if tree.text(value) in given[1:]]
+    return tuple(dict.fromkeys(name for name in found if name in inputs(tree, kernel_)))
 
 
 def _ignore_parameter(tree: KernelTree) -> Iterator[Mutation]:
     for function in tree.kernels:
-        for name in inputs(tree, function)[1:]:
+        for name in _operands(tree, function):
             found = [n for n in loads(tree, within=function) if pointer_root(tree, n) == name]
-            edits = []
-            for node in found:
-                default = _default(tree, node, name)
-                if default is not None:
-                    edits.append(replace(node, default))
+            if not found or any(_is_output_index(tree, n) for n in found):
+                continue  # an operand as large as the output is data, no parameter
             if len(found) == 1 and _is_dropped_elsewhere(tree, found[0]):
                 continue
-            if edits:
-                yield mutation(*edits)
+            yield mutation(*(replace(n, _default(tree, n, name)) for n in found))
 
 
-def _default(tree: KernelTree, node: Node, name: str) -> str | None:
-    """1 for a factor, 0 for a summand, by what the read is used for; None in a bias-free test."""
+def _default(tree: KernelTree, node: Node, name: str) -> str:
+    """1 for a factor, 0 for a summand, by what the read is used for."""
     user = _first_use(tree, node)
     if _BIAS.search(name) or re.search(r"mean|resid", name):
         return "0.0f"
@@ -281,23 +310,36 @@ def _first_use(tree: KernelTree, node: Node) -> Node:
 
 def _is_dropped_elsewhere(tree: KernelTree, node: Node) -> bool:
     """Whether drop-bias, drop-scale or drop-residual already removes this only read."""
-    use = _first_use(tree, node)
+    use, holder = _first_use(tree, node), tree.parent(node)
+    is_start = holder is not None and holder.type == "init_declarator"
+    if is_start and holder is not None and _is_summed(tree, field(holder, "declarator")):
+        return bool(_BIAS.search(pointer_root(tree, node)))
     parent = tree.parent(use)
     if parent is None or parent.type != "binary_expression" or _in_sum(tree, use):
         return False
     return operator(tree, parent) in ("+", "*") and role(tree, use) in ("broadcast", "aligned")
 
 
-# -- broadcasting -----------------------------------------------------------------------------------
+# -- broadcasting ----------
 
 
 def _broadcast_wrong_dim(tree: KernelTree) -> Iterator[Mutation]:
     for node in loads(tree):
-        index = subscript(tree, node)
+        index, pointer = subscript(tree, node), pointer_root(tree, node)
         if index is None or _in_sum(tree, node) or _is_output_index(tree, node):
+            continue
+        if pointer == inputs(tree, tree.function(node))[0] or _is_staged(tree, node):
             continue
         for text in _other_dimensions(tree, index):
             yield mutation(put(tree, index, text))
+
+
+def _is_staged(tree: KernelTree, node: Node) -> bool:
+    """Whether a load goes into a tile, where its index is a place in the tile."""
+    assigned = tree.enclosing(node, "assignment_expression")
+    if assigned is None or field(assigned, "left").type != "subscript_expression":
+        return False
+    return all(s.node.id != assigned.id for s in stores(tree))
 
 
 def _other_dimensions(tree: KernelTree, index: Node) -> list[str]:
@@ -317,26 +359,67 @@ def _other_dimensions(tree: KernelTree, index: Node) -> list[str]:
 
 
 def _other_coordinates(tree: KernelTree, index: Node) -> list[str]:
-    """Other integers of the same function that unravel an index or name a block, in order."""
+    """Up to two other coordinates: those of the output's index, else unravelled locals."""
     function, name = tree.function(index), tree.text(index)
-    own = definition(tree, index)
-    if own is None:
-        return []
-    found: list[str] = []
-    for declarator in tree.nodes("init_declarator", within=function):
-        other, value = field(declarator, "declarator"), strip(field(declarator, "value"))
-        if declarator.end_byte > index.start_byte or other.type != "identifier":
-            continue
-        scope = tree.enclosing(declarator, "compound_statement", *LOOPS)
-        if scope is None or not scope.start_byte <= index.start_byte < scope.end_byte:
-            continue
-        is_coordinate = binary(tree, value, "%", "/") or value.type == "field_expression"
-        if is_coordinate and tree.is_integer(other) and tree.text(other) not in (name, *found):
-            found.append(tree.text(other))
+    stored = [subscript(tree, s.target) for s in stores(tree) if tree.function(s.node) == function]
+    spelled = [
+        tree.text(n)
+        for place in stored
+        if place is not None and place.type != "identifier"
+        for n in tree.nodes("identifier", within=place)
+        if _is_coordinate(tree, n)
+    ]
+    found = [
+        other for other in dict.fromkeys(spelled) if other != name and _visible(tree, index, other)
+    ]
+    found = found or [n for n in _unravelled(tree, index) if n != name]
+    body = squash(tree.text(function))
+    if not found and "blockIdx.x" in body and "blockIdx.x*blockDim" not in body:
+        return ["blockIdx.x"]  # a block per row: the row in place of the column
     return found[-2:]
 
 
-# -- outputs -----------------------------------------------------------------------------------------
+def _visible(tree: KernelTree, index: Node, name: str) -> bool:
+    """Whether a local or a parameter ``name`` is declared around ``index`` and before it."""
+    for declarator in tree.nodes("init_declarator", within=tree.function(index)):
+        if declared_name(tree, declarator) != name or declarator.end_byte > index.start_byte:
+            continue
+        scope = tree.enclosing(declarator, "compound_statement", *LOOPS)
+        if scope is not None and scope.start_byte <= index.start_byte < scope.end_byte:
+            return True
+    return False
+
+
+def _unravelled(tree: KernelTree, index: Node) -> list[str]:
+    """The integer locals in scope that unravel an index or name a thread or a block."""
+    found: list[str] = []
+    for declarator in tree.nodes("init_declarator", within=tree.function(index)):
+        other, value = field(declarator, "declarator"), strip(field(declarator, "value"))
+        is_part = binary(tree, value, "%", "/") or value.type == "field_expression"
+        if other.type != "identifier" or not is_part or not tree.is_integer(other):
+            continue
+        if _visible(tree, index, tree.text(other)) and _from_coordinate(tree, value):
+            found.append(tree.text(other))
+    return list(dict.fromkeys(found))
+
+
+def _is_coordinate(tree: KernelTree, identifier: Node) -> bool:
+    value = definition(tree, identifier)
+    return value is not None and tree.is_integer(identifier) and _from_coordinate(tree, value)
+
+
+def _from_coordinate(tree: KernelTree, value: Node) -> bool:
+    """Whether a value depends on the thread's place, through other locals or not."""
+    for identifier in tree.nodes("identifier", within=value):
+        if tree.text(identifier) in ("threadIdx", "blockIdx"):
+            return True
+        inner = definition(tree, identifier)
+        if inner is not None and _from_coordinate(tree, inner):
+            return True
+    return False
+
+
+# -- outputs ----------
 
 
 def _stale_output(tree: KernelTree) -> Iterator[Mutation]:
@@ -416,7 +499,7 @@ def _element(parameter: Parameter) -> str:
     )
 
 
-# -- the rules ----------------------------------------------------------------------------------------
+# -- the rules ----------
 
 _BIASED = "const float* x, const float* bias, float* y, int n, int c"
 _SCALED = "const float* x, const float* scale, const float* bias, float* y, int n, int c"

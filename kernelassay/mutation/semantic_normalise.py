@@ -44,7 +44,7 @@ _EPS = re.compile(r"eps", re.IGNORECASE)
 _FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
 
 
-# -- softmax and attention ----------------------------------------------------------------------
+# -- softmax and attention ----------
 
 
 def _has_exponential(tree: KernelTree, function: Node) -> bool:
@@ -63,9 +63,11 @@ def _softmax_drop_normalise(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(put(tree, node, tree.text(sides[0])))
         for kept, factor in _both_ways(binary(tree, node, "*")):
             inverse = binary(tree, resolve(tree, factor), "/")
-            if factor.type == "identifier" and inverse and number(tree, inverse[0]) == 1:
-                if _is_total(tree, inverse[1]):
-                    yield mutation(put(tree, node, tree.text(kept)))
+            is_inverse = inverse is not None and number(tree, inverse[0]) == 1
+            if factor.type == "identifier" and inverse and is_inverse:
+                if not _is_total(tree, inverse[1]):
+                    continue
+                yield mutation(put(tree, node, tree.text(kept)))
         sides = binary(tree, node, "-")
         if sides and call(tree, resolve(tree, sides[1]), *_LOG):
             yield mutation(put(tree, node, tree.text(sides[0])))
@@ -122,7 +124,7 @@ def _attention_drop_scale(tree: KernelTree) -> Iterator[Mutation]:
             if is_attention_scale(tree, factor):
                 yield mutation(put(tree, node, tree.text(kept)))
         sides = binary(tree, node, "/")
-        if sides and _is_root_of_count(tree, sides[1]):
+        if sides and number(tree, sides[0]) is None and _is_root_of_count(tree, sides[1]):
             yield mutation(put(tree, node, tree.text(sides[0])))
 
 
@@ -132,14 +134,34 @@ def _masks(tree: KernelTree) -> Iterator[Node]:
         sides = binary(tree, node, *_FLIPPED)
         if not sides or not all(tree.is_integer(s) for s in sides):
             continue
+        if _is_stored_test(tree, node) and any(_is_offset(tree, side) for side in sides):
+            yield node
+            continue
         function = tree.function(node)
         sizes = set(tree.size_parameters(function))
         if any(number(tree, s) is not None or _is_extent(tree, s, sizes) for s in sides):
             continue
         if "threadIdx" in tree.text(node) or "blockDim" in tree.text(node):
             continue
-        if all(_is_position(tree, side) for side in sides):
+        if all(_is_position(tree, side) for side in sides) and _is_value_choice(tree, node):
             yield node
+
+
+def _is_stored_test(tree: KernelTree, node: Node) -> bool:
+    """Whether a test is kept in a bool variable: a step of a fused kernel."""
+    parent = tree.parent(node)
+    return (
+        parent is not None
+        and parent.type == "init_declarator"
+        and tree.kind(field(parent, "declarator")) == "bool"
+    )
+
+
+def _is_offset(tree: KernelTree, side: Node) -> bool:
+    """Whether an integer is a position read from memory, or a difference of such."""
+    source = resolve(tree, side)
+    parts = binary(tree, source, "-", "+") or (source,)
+    return any(resolve(tree, part).type == "subscript_expression" for part in parts)
 
 
 def _is_extent(tree: KernelTree, side: Node, sizes: set[str]) -> bool:
@@ -147,7 +169,7 @@ def _is_extent(tree: KernelTree, side: Node, sizes: set[str]) -> bool:
 
 
 def _is_position(tree: KernelTree, side: Node) -> bool:
-    """Whether an expression involves a coordinate: a loop variable, or what it is unravelled from."""
+    """Whether an expression involves a coordinate: a loop variable, or an unravelled index."""
     for identifier in tree.nodes("identifier", within=side):
         name, function = tree.text(identifier), tree.function(identifier)
         value = definition(tree, identifier)
@@ -180,22 +202,49 @@ def _is_value_choice(tree: KernelTree, node: Node) -> bool:
     condition = holder.child_by_field_name("condition")
     if condition is None:
         return False
+    if holder.type in LOOPS and operator(tree, node) not in ("<=", ">="):
+        return False  # `j < size` is a bound; `j <= i` runs up to the diagonal
     return condition.start_byte <= node.start_byte and node.end_byte <= condition.end_byte
 
 
 def _causal_off_by_one(tree: KernelTree) -> Iterator[Mutation]:
     for node in _masks(tree):
-        if _is_value_choice(tree, node):
-            symbol = field(node, "operator")
-            yield mutation(replace(symbol, _FLIPPED[tree.text(symbol)]))
+        symbol = field(node, "operator")
+        yield mutation(replace(symbol, _FLIPPED[tree.text(symbol)]))
 
 
 def _causal_drop(tree: KernelTree) -> Iterator[Mutation]:
     for node in _masks(tree):
-        holder = tree.enclosing(node, "if_statement", "conditional_expression", *LOOPS)
-        if holder is None or holder.type in LOOPS or not _is_value_choice(tree, node):
-            continue
-        yield mutation(replace(node, "false" if _masks_out(tree, holder) else "true"))
+        holder = _chooser(tree, node)
+        if holder is not None and holder.type not in LOOPS:
+            yield mutation(replace(node, "false" if _masks_out(tree, holder) else "true"))
+    for holder in tree.nodes("conditional_expression"):
+        yield from _mask_operand(tree, holder)
+
+
+def _chooser(tree: KernelTree, node: Node) -> Node | None:
+    """The statement or expression that a test chooses in, through a bool variable or not."""
+    if not _is_stored_test(tree, node):
+        return tree.enclosing(node, "if_statement", "conditional_expression", *LOOPS)
+    declarator = tree.enclosing(node, "init_declarator")
+    assert declarator is not None
+    name = tree.text(field(declarator, "declarator"))
+    for holder in tree.nodes("conditional_expression", within=tree.function(node)):
+        if tree.text(strip(field(holder, "condition"))) == name:
+            return holder
+    return None
+
+
+def _mask_operand(tree: KernelTree, holder: Node) -> Iterator[Mutation]:
+    """``mask[...] ? score : -INFINITY``, and additive masks, to the bare score."""
+    condition = strip(field(holder, "condition"))
+    if condition.type == "unary_expression":
+        condition = strip(field(condition, "argument"))
+    branches = (field(holder, "consequence"), field(holder, "alternative"))
+    hidden = [b for b in branches if re.match(r"-(INFINITY|FLT_MAX|1e\d+)", tree.text(strip(b)))]
+    if resolve(tree, condition).type == "subscript_expression" and len(hidden) == 1:
+        kept = branches[0] if hidden[0] == branches[1] else branches[1]
+        yield mutation(put(tree, holder, tree.text(kept)))
 
 
 def _masks_out(tree: KernelTree, holder: Node) -> bool:
@@ -210,7 +259,7 @@ def _masks_out(tree: KernelTree, holder: Node) -> bool:
     return number(tree, value) == 0
 
 
-# -- variance -------------------------------------------------------------------------------------------
+# -- variance ----------
 
 
 def squared_sums(tree: KernelTree, function: Node) -> set[str]:
@@ -230,8 +279,8 @@ def _variance_divisions(tree: KernelTree) -> Iterator[Node]:
         found = count_division(tree, node)
         if found is None or operator(tree, node) != "/":
             continue
-        function = tree.function(node)
-        if names_in(tree, found[0]) & squared_sums(tree, function):
+        summed = names_in(tree, found[0]) & squared_sums(tree, tree.function(node))
+        if summed or tree.text(found[0]).endswith((".m2", ".M2")):
             yield found[1]
 
 
@@ -292,7 +341,7 @@ def _eps_inside_outside(tree: KernelTree) -> Iterator[Mutation]:
                     yield mutation(put(tree, node, inside))
 
 
-# -- running statistics -----------------------------------------------------------------------------------
+# -- running statistics ----------
 
 
 def _momentum_statistics(tree: KernelTree) -> Iterator[Mutation]:
@@ -332,18 +381,17 @@ def _running_for_batch(tree: KernelTree) -> Iterator[Mutation]:
                 known.setdefault("mean" if "mean" in name else "var", tree.text(node))
         for node in tree.nodes("binary_expression", within=function):
             sides = binary(tree, node, "-", "+")
-            if not sides or strip(sides[operator(tree, node) == "+" and 0 or 1]).type != (
-                "identifier"
-            ):
+            if not sides:
                 continue
             wanted = "mean" if operator(tree, node) == "-" else "var"
             statistic = sides[1] if wanted == "mean" else sides[0]
             fits = wanted == "mean" or is_epsilon(tree, sides[1])
-            if fits and wanted in known and wanted in tree.text(statistic):
+            is_name = strip(statistic).type == "identifier"
+            if fits and is_name and wanted in known and wanted in tree.text(statistic):
                 yield mutation(replace(statistic, known[wanted]))
 
 
-# -- the rules ----------------------------------------------------------------------------------------------
+# -- the rules ----------
 
 _PARAMS = "const float* x, float* y, int rows, int cols"
 
@@ -408,7 +456,16 @@ CAUSAL_OFF_BY_ONE = Rule(
     "`j > i` to `j >= i` in a mask (and back; the same for `<`)",
     "the diagonal on the wrong side of a causal or triangular mask",
     _causal_off_by_one,
-    (_example(_masked("j > i"), _masked("j >= i")),),
+    (
+        _example(_masked("j > i"), _masked("j >= i")),
+        _example(
+            "    const long long t0 = p[0] - q[0];\n    const bool t1 = t0 >= 0;\n"
+            "    y[0] = t1 ? x[0] : 0.0f;",
+            "    const long long t0 = p[0] - q[0];\n    const bool t1 = t0 > 0;\n"
+            "    y[0] = t1 ? x[0] : 0.0f;",
+            params="const long long* p, const long long* q, const float* x, float* y",
+        ),
+    ),
 )
 CAUSAL_DROP = Rule(
     "causal-drop",
@@ -416,7 +473,14 @@ CAUSAL_DROP = Rule(
     "a mask that compares two positions shows everything",
     "the causal or triangular mask forgotten",
     _causal_drop,
-    (_example(_masked("j > i"), _masked("false")),),
+    (
+        _example(_masked("j > i"), _masked("false")),
+        _example(
+            "    y[0] = mask[threadIdx.x] ? x[0] : -INFINITY;",
+            "    y[0] = x[0];",
+            params="const float* x, const bool* mask, float* y",
+        ),
+    ),
 )
 BIASED_VARIANCE = Rule(
     "biased-variance",

@@ -34,12 +34,14 @@ from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _INFINITE = frozenset({"INFINITY", "FLT_MAX", "HUGE_VALF", "CUDART_INF_F"})
+_COUNT = re.compile(r"count(s)?(\[.*\])?$")
 _INCLUDES = re.compile(r"include|count_pad")
+_UNSIGNED = re.compile(r"unsigned|uint|size_t")
 _FLIPPED = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
-# -- extrema -----------------------------------------------------------------------------------
+# -- extrema ----------
 
 
 def _max_min_swap(tree: KernelTree) -> Iterator[Mutation]:
@@ -84,12 +86,12 @@ def _tie_break(tree: KernelTree) -> Iterator[Mutation]:
                 table = _FLIPPED if tree.is_float(sides[0]) else _MIRRORED
                 yield mutation(replace(field(node, "operator"), table[operator(tree, node)]))
         loop = tree.enclosing(condition, *LOOPS)
-        reversed_ = _reversed_loop(tree, loop) if loop is not None else None
+        reversed_ = reversed_loop(tree, loop) if loop is not None else None
         if reversed_:
             yield mutation(*reversed_)
 
 
-def _reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
+def reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
     """The edits that run ``for (T i = a; i < b; ++i)`` from the other end."""
     if loop.type != "for_statement":
         return None
@@ -105,7 +107,7 @@ def _reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
     name, start = declared_name(tree, declarator), field(declarator, "value")
     if tree.text(sides[0]) != name or update.type != "update_expression":
         return None
-    if operator(tree, update) != "++" or "unsigned" in tree.text(initial):
+    if operator(tree, update) != "++" or _UNSIGNED.search(tree.text(field(initial, "type"))):
         return None
     return (
         replace(start, f"{atom(tree, sides[1])} - 1"),
@@ -114,7 +116,7 @@ def _reversed_loop(tree: KernelTree, loop: Node) -> tuple[Edit, ...] | None:
     )
 
 
-# -- start values ---------------------------------------------------------------------------------
+# -- start values ----------
 
 
 def _init_identity(tree: KernelTree) -> Iterator[Mutation]:
@@ -169,7 +171,7 @@ def _other_starts(tree: KernelTree, value: Node) -> tuple[str, ...]:
     )
 
 
-# -- divisors ----------------------------------------------------------------------------------------
+# -- divisors ----------
 
 
 def count_division(tree: KernelTree, node: Node) -> tuple[Node, Node] | None:
@@ -186,10 +188,15 @@ def count_division(tree: KernelTree, node: Node) -> tuple[Node, Node] | None:
 
 
 def is_count(tree: KernelTree, node: Node) -> bool:
-    """Whether an expression is an integer, cast to a float or not."""
+    """Whether an expression is a number of elements: an integer, cast or not, or so called."""
     node = resolve(tree, node)
     if number(tree, node) is not None:
         return False
+    if _COUNT.search(tree.text(node)) and node.type != "binary_expression":
+        return True
+    sides = binary(tree, node, "-")  # n - 1.0f
+    if sides and number(tree, sides[1]) is not None:
+        return is_count(tree, sides[0])
     if node.type == "cast_expression":
         return tree.is_integer(field(node, "value"))
     if callee(tree, node) in ("static_cast", "float", "__int2float_rn"):
@@ -198,29 +205,31 @@ def is_count(tree: KernelTree, node: Node) -> bool:
 
 
 def _mean_vs_sum(tree: KernelTree) -> Iterator[Mutation]:
-    dividing: set[int] = set()
+    dividing = False
     for node in tree.nodes("binary_expression"):
         found = count_division(tree, node)
         if found:
-            dividing.add(tree.function(node).id)
+            dividing = True
             yield mutation(put(tree, node, tree.text(found[0])))
     for store in stores(tree):
-        function = tree.function(store.node)
         value = strip(store.value)
-        if function.id in dividing or value.type != "identifier":
+        if dividing or value.type != "identifier":
             continue
-        bound = _summing_bound(tree, function, tree.text(value))
+        bound = _summing_bound(tree, store.node, tree.text(value))
         if bound is not None:
             yield mutation(replace(store.value, f"{tree.text(value)} / (float)({bound})"))
 
 
-def _summing_bound(tree: KernelTree, function: Node, name: str) -> str | None:
-    """The size that bounds the loop where ``function`` sums plain elements into ``name``."""
+def _summing_bound(tree: KernelTree, store: Node, name: str) -> str | None:
+    """The size that bounds the loop, before ``store``, that sums plain elements into ``name``."""
+    function = tree.function(store)
     sizes = set(tree.size_parameters(function))
     for update in updates(tree, function):
         loop = tree.enclosing(update.node, "for_statement")
         if update.name != name or loop is None or update.fused:
             continue
+        if loop.start_byte <= store.start_byte < loop.end_byte:
+            continue  # a prefix sum
         if binary(tree, resolve(tree, update.term), "*"):
             continue  # a dot product has no mean
         condition = loop.child_by_field_name("condition")
@@ -271,49 +280,7 @@ def _is_counted(tree: KernelTree, divisor: Node) -> bool:
     return "-" in tree.text(value)
 
 
-# -- scans ----------------------------------------------------------------------------------------------
-
-
-def _scan_kind(tree: KernelTree) -> Iterator[Mutation]:
-    """Swap the update of a running value and the store that follows it, or precedes it."""
-    for block in tree.nodes("compound_statement"):
-        if tree.enclosing(block, *LOOPS) is None:
-            continue
-        statements = list(block.named_children)
-        for first, second in zip(statements, statements[1:], strict=False):
-            if _is_scan_step(tree, first, second) or _is_scan_step(tree, second, first):
-                yield mutation(replace(first, tree.text(second)), replace(second, tree.text(first)))
-
-
-def _is_scan_step(tree: KernelTree, update: Node, store: Node) -> bool:
-    """Whether ``acc op= e;`` and ``out[i] = acc;`` stand in these two statements."""
-    if update.type != "expression_statement" or store.type != "expression_statement":
-        return False
-    stepped, stored = strip(update.named_children[0]), strip(store.named_children[0])
-    if stepped.type != "assignment_expression" or stored.type != "assignment_expression":
-        return False
-    target, place = field(stepped, "left"), field(stored, "left")
-    if target.type != "identifier" or place.type != "subscript_expression":
-        return False
-    running = tree.text(target)
-    is_running = operator(tree, stepped) in ("+=", "*=") or running in names_in(
-        tree, field(stepped, "right")
-    )
-    return is_running and running in names_in(tree, field(stored, "right"))
-
-
-def _scan_reverse(tree: KernelTree) -> Iterator[Mutation]:
-    for loop in tree.nodes("for_statement"):
-        body = field(loop, "body")
-        statements = list(body.named_children) if body.type == "compound_statement" else []
-        pairs = zip(statements, statements[1:], strict=False)
-        if any(_is_scan_step(tree, a, b) or _is_scan_step(tree, b, a) for a, b in pairs):
-            edits = _reversed_loop(tree, loop)
-            if edits:
-                yield mutation(*edits)
-
-
-# -- norms -----------------------------------------------------------------------------------------------
+# -- norms ----------
 
 
 def _norm_power(tree: KernelTree) -> Iterator[Mutation]:
@@ -326,6 +293,8 @@ def _norm_power(tree: KernelTree) -> Iterator[Mutation]:
             if pure(tree, node):
                 yield mutation(put(tree, node, f"{value} * {value}"))
         elif name in ("sqrtf", "sqrt", "__fsqrt_rn"):
+            if is_count(tree, arguments(node)[0]):
+                continue  # the scale of attention scores, no norm
             yield mutation(put(tree, node, tree.text(arguments(node)[0])))
         elif not name:
             sides = binary(tree, node, "*")
@@ -365,10 +334,6 @@ def _best(loop: str, test: str) -> str:
         f"    for ({loop}) {{\n        if ({test}) {{ best = x[j]; at = j; }}\n    }}\n"
         "    y[threadIdx.x] = at;"
     )
-
-
-def _scan(first: str, second: str, loop: str = "int j = 0; j < cols; ++j") -> str:
-    return f"    float run = 0.0f;\n    for ({loop}) {{\n        {first}\n        {second}\n    }}"
 
 
 def _maximum(start: str) -> str:
@@ -449,27 +414,6 @@ COUNT_INCLUDE_PAD = Rule(
             "    y[0] = x[0] / (9);",
             "    y[0] = x[0] / (n);",
             params="const float* x, float* y, int n, int include_pad",
-        ),
-    ),
-)
-SCAN_INCLUSIVE_EXCLUSIVE = Rule(
-    "scan-inclusive-exclusive",
-    "semantic",
-    "the running value is stored before, not after, its update (or the reverse)",
-    "an exclusive prefix sum where an inclusive one is asked for",
-    _scan_kind,
-    (_example(_scan("run += x[j];", "y[j] = run;"), _scan("y[j] = run;", "run += x[j];")),),
-)
-SCAN_REVERSE = Rule(
-    "scan-reverse",
-    "semantic",
-    "a prefix scan runs from the other end",
-    "the flip of a reversed cumulative sum forgotten, or left over",
-    _scan_reverse,
-    (
-        _example(
-            _scan("run += x[j];", "y[j] = run;"),
-            _scan("run += x[j];", "y[j] = run;", loop=_DOWN),
         ),
     ),
 )
