@@ -61,7 +61,6 @@ def lower_extremum(node: fx.Node, context: Context) -> Lowered:
     return reduce(node, node, "amax" if largest else "amin", _dims(node), reduction)
 
 
-@lowers("aten.max.dim", "aten.min.dim")
 def lower_extremum_of_dim(node: fx.Node, context: Context) -> Lowered:
     """The values of ``max(dim)`` and ``min(dim)``; their indices must be unused."""
     output = context.only_output(node)

@@ -1,0 +1,48 @@
+// 2-d transposed convolution, weight [in_channels, out_channels / groups, kernel_h, kernel_w]: one thread
+// per output element gathers every input pixel whose scatter reaches it.
+extern "C" __global__ void conv_transpose2d(const float* __restrict__ input, const float* __restrict__ weight,@BIAS_PARAMETER@
+                                            float* __restrict__ output, int batch, int in_channels, int in_h, int in_w,
+                                            int out_channels, int out_h, int out_w, int kernel_h, int kernel_w,
+                                            int stride_h, int stride_w, int pad_h, int pad_w, int dilation_h,
+                                            int dilation_w, int groups) {
+    long long index = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= (long long)batch * out_channels * out_h * out_w) return;
+    int ow = index % out_w;
+    int oh = index / out_w % out_h;
+    int oc = index / out_w / out_h % out_channels;
+    int n = index / out_w / out_h / out_channels;
+    int group_in = in_channels / groups;
+    int group_out = out_channels / groups;
+    int group = oc / group_out;
+
+    float sum = @BIAS@;
+    for (int kh = 0; kh < kernel_h; ++kh) {
+        int reach_h = oh + pad_h - kh * dilation_h;
+        if (reach_h < 0 || reach_h % stride_h != 0) continue;
+        int ih = reach_h / stride_h;
+        if (ih >= in_h) continue;
+        for (int kw = 0; kw < kernel_w; ++kw) {
+            int reach_w = ow + pad_w - kw * dilation_w;
+            if (reach_w < 0 || reach_w % stride_w != 0) continue;
+            int iw = reach_w / stride_w;
+            if (iw >= in_w) continue;
+            for (int c = 0; c < group_in; ++c) {
+                int ic = group * group_in + c;
+                sum += input[(((long long)n * in_channels + ic) * in_h + ih) * in_w + iw] *
+                       weight[(((long long)ic * group_out + oc % group_out) * kernel_h + kh) * kernel_w + kw];
+            }
+        }
+    }
+    output[index] = sum;
+}
+
+void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ float* output, int batch, int in_channels,
+            int in_h, int in_w, int out_channels, int out_h, int out_w, int kernel_h, int kernel_w, int stride_h,
+            int stride_w, int pad_h, int pad_w, int dilation_h, int dilation_w, int groups) {
+    long long total = (long long)batch * out_channels * out_h * out_w;
+    dim3 block(256);
+    dim3 grid((total + 255) / 256);
+    conv_transpose2d<<<grid, block>>>(input, weight,@BIAS_ARGUMENT@ output, batch, in_channels, in_h, in_w, out_channels,
+                                      out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h,
+                                      dilation_w, groups);
+}
