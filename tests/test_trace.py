@@ -146,7 +146,7 @@ def test_a_module_with_data_dependent_control_flow_is_a_problem_error() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x if x.sum() > 0 else -x
 
-    with pytest.raises(ProblemError, match="torch.export refuses"):
+    with pytest.raises(ProblemError, match=r"torch\.export refuses"):
         trace(Branch(), (image(),))
 
 

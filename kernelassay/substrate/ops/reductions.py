@@ -61,6 +61,14 @@ def lower_extremum(node: fx.Node, context: Context) -> Lowered:
     return reduce(node, node, "amax" if largest else "amin", _dims(node), reduction)
 
 
+def lower_extremum_of_dim(node: fx.Node, context: Context) -> Lowered:
+    """The values of ``max(dim)`` and ``min(dim)``; their indices must be unused."""
+    output = context.only_output(node)
+    largest = "max" in str(node.target)
+    reduction = _extremum(largest, meta(output).dtype)
+    return reduce(node, output, "amax" if largest else "amin", _dims(node), reduction)
+
+
 @lowers(
     "aten.any.default", "aten.any.dim", "aten.any.dims",
     "aten.all.default", "aten.all.dim", "aten.all.dims",
