@@ -24,7 +24,13 @@ from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernel import TensorMeta
 
 # Decomposed, these are only close to the composite operator, not bit-equal to it.
-KEPT_WHOLE = ("softplus", "mish", "cross_entropy_loss", "kl_div")
+KEPT_WHOLE = (
+    "softplus",
+    "mish",
+    "cross_entropy_loss",
+    "kl_div",
+    "scaled_dot_product_attention",
+)
 # Kept whole because decomposing unrolls them over time: one layer becomes thousands of nodes.
 RECURRENT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 
@@ -225,12 +231,17 @@ def _refuse_unsupported(nodes: Iterable[fx.Node]) -> None:
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded in tags and not _is_identity_dropout(node):
             random.append(_target_name(node))
-        if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
+        if torch.Tag.data_dependent_output in tags or not _is_static(node.meta.get("val")):
             dynamic.append(_target_name(node))
     if random:
         raise UnsupportedError(f"the module draws random numbers: {', '.join(sorted(set(random)))}")
     if dynamic:
         raise UnsupportedError(f"shapes depend on values: {', '.join(sorted(set(dynamic)))}")
+
+
+def _is_static(value: Any) -> bool:
+    shapes = [leaf.shape for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+    return all(isinstance(extent, int) for shape in shapes for extent in shape)
 
 
 def _is_identity_dropout(node: fx.Node) -> bool:

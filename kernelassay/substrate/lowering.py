@@ -53,6 +53,7 @@ FREE = frozenset(
         "aten.unfold.default",
         "aten.diagonal.default",
         "aten.clone.default",
+        "aten.repeat.default",
         "aten.lift_fresh_copy.default",
         "aten.arange.start_step",
         "aten.arange.default",

@@ -120,13 +120,14 @@ def reduce(
     template: str,
     dims: Sequence[int] | int | None,
     reduction: Reduction,
+    *,
     accumulator: str = "",
 ) -> Lowered:
     """The kernel that folds the first argument of ``node`` over ``dims`` into ``output``."""
     operand = node.args[0]
     span = Span.of(operand, dims)
     accumulator = accumulator or c_type(meta(output).dtype)
-    values = {
+    values: dict[str, str | Callable[..., str]] = {
         "IN": c_type(meta(operand).dtype),
         "ACC": accumulator,
         "OUT": c_type(meta(output).dtype),

@@ -1,0 +1,49 @@
+// Where kernels may touch memory: global buffers and shared arrays, each alone in its window.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "shadow.h"
+
+enum Role : uint8_t { kOperand, kOutput, kScratch, kSharedArray };
+
+// A buffer or shared array with its shadow. Bytes of the window outside [low, high) are slack:
+// mapped, but any access there is a finding.
+struct Region {
+  uintptr_t low, high;
+  Record* records;             // one per granule of 1 << shift bytes
+  uint32_t initialised_since;  // bytes last written in an older epoch count as uninitialised
+  uint8_t shift;
+  Role role;
+  bool live, written;
+  size_t capacity;  // bytes the mapping was made for
+  const void* key;  // of a shared array: its declaration
+  char name[32];
+};
+
+constexpr int kWindows = 256;
+constexpr int kWindowShift = 34;  // 16 GiB: a 32-bit index times 4 bytes stays in its own window
+constexpr size_t kSlack = 1 << 20;
+constexpr int kSharedWindows = 64;
+constexpr int kSharedShift = 22;
+constexpr uintptr_t kSharedSpan = uintptr_t{kSharedWindows} << kSharedShift;
+constexpr uintptr_t kGlobalSpan = uintptr_t{kWindows} << kWindowShift;
+constexpr size_t kMaxSharedBytes = 227 * 1024;    // a block on sm_90, static plus dynamic
+constexpr size_t kMaxStaticShared = 48 * 1024;
+
+// What uninitialised memory and out-of-bounds reads hold, by address modulo 4: finite and plain
+// in every float type (0.501 in fp32, 1.75 in fp16, 0.5 in bf16).
+constexpr uint32_t kPattern = 0x3F003F00u;
+
+extern uintptr_t global_base, shared_base;
+extern Region regions[kWindows], shared_regions[kSharedWindows];
+
+bool memory_map();
+void fill_pattern(uintptr_t low, uintptr_t high);
+// Returns the window's number, or -1 if none is free or memory is short.
+int region_map(size_t nbytes, Role role, bool right_aligned);
+void region_unmap(int window);
+
+// Shared arrays of the running launch. Window 0 is the dynamic array.
+void shared_begin_launch(size_t dynamic_bytes);
+void shared_begin_block();

@@ -1,0 +1,30 @@
+// The shadow of memory: who last wrote and read each granule, and when.
+//
+// Time is counted in *epochs*: one starts with every block and at every released block barrier,
+// and the numbers only grow for the life of the process. So an epoch tells the block, the launch
+// and the run it belongs to, and no shadow need ever be cleared between runs. Within one epoch only
+// warp operations order accesses: each lane keeps a vector clock over its warp.
+#pragma once
+#include <cstdint>
+
+struct Record {
+  uint32_t write_epoch, write_clock;  // clock: the writer's own, at that access
+  uint32_t read_epoch, read_clock;    // clock: the smallest of the readers in read_lanes
+  uint32_t read_lanes;                // readers not ordered before one another, of reader's warp
+  uint16_t writer;                    // thread in block, plus kAtomicWrite
+  uint16_t reader;                    // last reader, plus kManyWarps, kManyBlocks
+};
+
+constexpr uint16_t kThreadBits = 0x3FF;
+constexpr uint16_t kAtomicWrite = 0x8000;  // the last write was an atomic
+constexpr uint16_t kManyWarps = 0x8000;    // several warps read it in read_epoch
+constexpr uint16_t kManyBlocks = 0x4000;   // an earlier block of this launch read it, too
+
+// The running thread and the borders of its block, launch and run on the epoch axis.
+struct Now {
+  uint32_t epoch, block_first, launch_first, run_first;
+  uint32_t thread, warp, lane;
+  const uint32_t* clock;  // what this lane knows of its warp's lanes
+  bool acquired;          // see release_acquire() in checks.cpp
+};
+extern Now now;

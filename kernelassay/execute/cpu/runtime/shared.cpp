@@ -1,0 +1,62 @@
+// Shared arrays: each declaration of the running launch gets its own window when a thread first
+// reaches it, filled with the pattern anew for every block. Window 0 is the dynamic array.
+#include <cstdio>
+#include <cstring>
+
+#include "checks.h"
+#include "memory.h"
+
+namespace {
+
+int arrays;
+size_t static_bytes, dynamic_bytes;
+
+Region& open_array(const void* key, size_t nbytes, const char* name) {
+  if (arrays == kSharedWindows) fault(kLaunchFailure, "too many shared arrays");
+  Region& region = shared_regions[arrays];
+  const uintptr_t middle =
+      shared_base + (uintptr_t(arrays) << kSharedShift) + (uintptr_t{1} << (kSharedShift - 1));
+  arrays++;
+  region.low = middle;
+  region.high = middle + nbytes;
+  region.shift = 2;
+  region.role = kSharedArray;
+  region.live = true;
+  region.capacity = nbytes;
+  region.key = key;
+  region.initialised_since = now.block_first;
+  snprintf(region.name, sizeof region.name, "%s", name);
+  return region;
+}
+
+}  // namespace
+
+void shared_begin_launch(size_t dynamic) {
+  arrays = 0;
+  static_bytes = 0;
+  dynamic_bytes = dynamic;
+  open_array(nullptr, dynamic, "dynamic");
+}
+
+void shared_begin_block() {
+  for (int i = 0; i < arrays; i++) {
+    fill_pattern(shared_regions[i].low, shared_regions[i].high);
+    shared_regions[i].initialised_since = now.block_first;
+  }
+}
+
+// `key` tells declarations apart (one per instantiation of a template).
+extern "C" void* cu_shared_array(const void* key, size_t nbytes, const char* name) {
+  for (int i = 1; i < arrays; i++)
+    if (shared_regions[i].key == key) return reinterpret_cast<void*>(shared_regions[i].low);
+  static_bytes += nbytes;
+  if (static_bytes > kMaxStaticShared || static_bytes + dynamic_bytes > kMaxSharedBytes)
+    fault(kLaunchFailure, "more shared memory than a block can have");
+  Region& region = open_array(key, nbytes, name);
+  fill_pattern(region.low, region.high);
+  return reinterpret_cast<void*>(region.low);
+}
+
+extern "C" void* cu_dyn_smem() {
+  return reinterpret_cast<void*>(shared_base + (uintptr_t{1} << (kSharedShift - 1)));
+}
