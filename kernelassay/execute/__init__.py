@@ -1,0 +1,1 @@
+"""Executors: how compiled kernels run."""
