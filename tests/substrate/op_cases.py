@@ -204,6 +204,10 @@ POOLING = {
 }
 
 
+def _positive(shapes: Shapes) -> list[Tensor]:
+    return [torch.rand(shape) for shape in shapes]
+
+
 def _near_one(shapes: Shapes) -> list[Tensor]:
     return [0.9 + 0.2 * torch.rand(shape) for shape in shapes]
 
@@ -220,7 +224,7 @@ _LINES = (((4, 256),), ((1, 1),), ((7, 33),), ((3, 65),), ((2, 700),))
 _MIDDLE = (((2, 17, 5),), ((3, 1, 7),), ((1, 300, 3),))
 
 SCAN = {
-    "cumsum": Case("cumsum", lambda x: torch.cumsum(x, 1), _LINES),
+    "cumsum": Case("cumsum", lambda x: torch.cumsum(x, 1), _LINES, _positive),
     "cumsum of a middle dimension": Case("cumsum", lambda x: torch.cumsum(x, 1), _MIDDLE),
     "cumsum of one dimension": Case("cumsum", lambda x: torch.cumsum(x, 0), (((257,),),)),
     "reverse cumsum": Case("cumsum", lambda x: torch.cumsum(x.flip(1), 1).flip(1), (((3, 65),),)),
@@ -260,6 +264,11 @@ def _log_distributions(shapes: Shapes) -> list[Tensor]:
     return [torch.log_softmax(torch.randn(shape), -1) for shape in shapes]
 
 
+def _token_masks(shapes: Shapes) -> list[Tensor]:
+    *qkv, mask = shapes
+    return [*(torch.randn(shape) for shape in qkv), torch.rand(mask) < 0.7]
+
+
 _PAIRS = (((8, 32), (8, 32)), ((1, 1), (1, 1)), ((7, 65), (7, 65)), ((33, 17), (33, 17)))
 
 LOSS = {
@@ -274,5 +283,36 @@ LOSS = {
     ),
     "kl div, averaged, log target": Case(
         "kl_div", lambda x, t: F.kl_div(x, t, log_target=True), _PAIRS, _log_distributions
+    ),
+}
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _heads(leading: tuple[int, ...], queries: int, keys: int, width: int, value: int) -> Shapes:
+    return ((*leading, queries, width), (*leading, keys, width), (*leading, keys, value))
+
+
+_HEADS = (
+    _heads((2, 2), 8, 8, 16, 16),
+    _heads((1, 1), 1, 1, 1, 1),
+    _heads((1, 3), 7, 33, 17, 5),
+    _heads((2, 1), 3, 150, 8, 8),
+)
+
+ATTENTION = {
+    "attention": Case("attention", _attention, _HEADS),
+    "causal attention": Case("attention", _causal, _HEADS[:3]),
+    "attention with an additive mask": Case(
+        "attention", _attention, (((*_HEADS[2], (7, 33))), ((*_HEADS[3], (3, 150))))
+    ),
+    "attention with a mask of each head": Case(
+        "attention", _attention, (((*_HEADS[2], (1, 3, 7, 33))),), _token_masks
     ),
 }
