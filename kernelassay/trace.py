@@ -245,7 +245,10 @@ def _is_static(value: Any) -> bool:
 
 
 def _is_identity_dropout(node: fx.Node) -> bool:
-    return "dropout" in _target_name(node) and (node.args[1] == 0.0 or node.args[2] is False)
+    name = _target_name(node)
+    if name == "aten.scaled_dot_product_attention.default":
+        return (node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)) == 0.0
+    return "dropout" in name and (node.args[1] == 0.0 or node.args[2] is False)
 
 
 def _target_name(node: fx.Node) -> str:

@@ -12,8 +12,8 @@ A finding never ends a run; the kernel goes on under stated semantics:
   gives the reader's own value.
 - An integer division by zero gives all-ones and the dividend as remainder.
 
-Fuel is one unit per loop iteration and per thread started. Without contraction, on a fixed order, two
-runs give the same bytes and findings.
+Fuel is one unit per loop iteration and per thread started. On one thread order, two runs give the
+same bytes and the same findings.
 
 Known limits: overruns of a thread's own local arrays are not seen; ``goto`` loops end only by
 the wall-clock backstop; see ``shim/shim.h`` for the arithmetic that differs from a GPU's.
@@ -22,9 +22,8 @@ the wall-clock backstop; see ``shim/shim.h`` for the arithmetic that differs fro
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,37 +33,19 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelassay.errors import ToolchainError, UsageError
+from kernelassay.execute.cpu import layout
 from kernelassay.execute.cpu.build import Image
-from kernelassay.execute.cpu.geometry import launch_error
 from kernelassay.kernel import (
     Finding,
     Launch,
     LaunchPlan,
-    Memset,
-    PointerArgument,
     RunResult,
-    Scalar,
     Scratch,
 )
 
 Role = Literal["operand", "output", "scratch"]
 _ROLES: dict[str, int] = {"operand": 0, "output": 1, "scratch": 2}
 
-# Both orders are the contract with runtime/abi.h.
-OUTCOMES = ("ok", "crash", "timeout", "launch-failure")
-FINDINGS = (
-    "oob-global-read",
-    "oob-global-write",
-    "oob-shared-read",
-    "oob-shared-write",
-    "race-shared",
-    "race-global",
-    "uninitialised-read",
-    "barrier-divergence",
-    "warp-divergence",
-    "misaligned",
-    "input-write",
-)
 _RACES = frozenset({"race-shared", "race-global"})
 
 PATTERN = 0x3F003F00
@@ -72,51 +53,15 @@ SLACK_BYTES = 1 << 20
 _MAX_SCRATCH_BYTES = 4 << 30
 _OPEN_LIBRARIES = 64
 _POOLED_SCRATCH = 32
-_U64 = (1 << 64) - 1
-
-_LAUNCH = struct.Struct("<QQ6IQQ")
-_MEMSET = struct.Struct("<QQQQ24x")
-_INTEGER = struct.Struct("<qQ")
-_REAL = struct.Struct("<qd")
-
-
-class _Index3(ctypes.Structure):
-    _fields_ = (("x", ctypes.c_uint32), ("y", ctypes.c_uint32), ("z", ctypes.c_uint32))
-
-
-class _Place(ctypes.Structure):
-    _fields_ = (
-        ("step", ctypes.c_uint32),
-        ("block", _Index3),
-        ("thread", _Index3),
-        ("region", ctypes.c_int32),
-        ("other_thread", ctypes.c_int32),
-        ("size", ctypes.c_uint32),
-        ("offset", ctypes.c_int64),
-        ("line", ctypes.c_uint64),
-        ("array", ctypes.c_char * 32),
-    )
-
-
-class _Result(ctypes.Structure):
-    _fields_ = (
-        ("outcome", ctypes.c_uint32),
-        ("in_kernel", ctypes.c_uint32),
-        ("fuel_used", ctypes.c_int64),
-        ("counts", ctypes.c_uint64 * len(FINDINGS)),
-        ("first", _Place * len(FINDINGS)),
-        ("fault", _Place),
-        ("reason", ctypes.c_char * 160),
-    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
-    """An open library: its handle, its address range, and its kernels as symbol -> (address, arity)."""
+class _Open:
+    """An open library: handle, address range, and per image tag its kernels."""
 
     handle: int
     span: Any
-    kernels: dict[str, tuple[int, int]]
+    kernels: dict[str, dict[str, tuple[int, int]]]
 
 
 class Buffer:
@@ -135,7 +80,7 @@ class Buffer:
         self.window = window
         self.address: int = device._library.ka_address(window)
         storage = (ctypes.c_uint8 * nbytes).from_address(self.address)
-        self.array: npt.NDArray[np.uint8] = np.frombuffer(storage, dtype=np.uint8)
+        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(storage)
 
     def release(self) -> None:
         """Give the memory back; views of it must not be used any more."""
@@ -161,15 +106,15 @@ class CpuDevice:
             raise ToolchainError(
                 f"the CPU runtime does not load: {error}", where=str(runtime)
             ) from None
-        _declare(self._library)
+        layout.declare(self._library)
         if not self._library.ka_start():
             raise ToolchainError(
                 "the system refuses the address space of the CPU executor (4 TiB, unbacked)",
                 hint="lift the limit on virtual memory (ulimit -v unlimited)",
             )
-        self._result = _Result.from_address(self._library.ka_result())
+        self._result = layout.Result.from_address(self._library.ka_result())
         self._backstop_ms = max(1, int(backstop_s * 1000))
-        self._open: OrderedDict[Path, _Loaded] = OrderedDict()
+        self._open: OrderedDict[Path, _Open] = OrderedDict()
         self._pool: dict[int, list[Buffer]] = {}
         self._pooled = 0
 
@@ -203,14 +148,15 @@ class CpuDevice:
         result; restoring them is the caller's part. Raises ``UsageError`` for an unknown order.
         """
         kind, seed = _order(order)
-        loaded = self._load(image)
+        span, kernels = self._load(image)
         with self._scratch(plan) as scratch:
             if isinstance(scratch, str):
                 return RunResult("launch-failure", scratch, (), 0, ())
             named = {**buffers, **scratch}
-            packed, count, error = _pack(plan, image, loaded, named)
+            addresses = {name: buffer.address for name, buffer in named.items()}
+            packed, count, error = layout.pack_plan(plan, kernels, addresses)
             noteworthy = self._library.ka_run(
-                packed, count, fuel, kind, seed, loaded.span, self._backstop_ms
+                packed, count, fuel, kind, seed, span, self._backstop_ms
             )
             if not noteworthy and error is None:
                 return RunResult("ok", "", (), self._library.ka_fuel_used(), ())
@@ -221,10 +167,10 @@ class CpuDevice:
         windows = {buffer.window: name for name, buffer in named.items()}
         findings = tuple(
             Finding(kind, int(count), _place(plan, result.first[index], windows, kind in _RACES))
-            for index, (kind, count) in enumerate(zip(FINDINGS, result.counts, strict=True))
+            for index, (kind, count) in enumerate(zip(layout.FINDINGS, result.counts, strict=True))
             if count
         )
-        outcome = OUTCOMES[result.outcome]
+        outcome = layout.OUTCOMES[result.outcome]
         detail = result.reason.decode(errors="replace")
         if outcome != "ok" and result.in_kernel:
             detail += f" in {_place(plan, result.fault, windows, race=False)}"
@@ -269,31 +215,34 @@ class CpuDevice:
         self._pool.clear()
         self._pooled = 0
 
-    def _load(self, image: Image) -> _Loaded:
-        loaded = self._open.get(image.library)
-        if loaded is None:
-            loaded = self._open_library(image.library)
-            self._open[image.library] = loaded
+    def _load(self, image: Image) -> tuple[Any, dict[str, tuple[int, int]]]:
+        """The address range of the image's library, and its kernels: name -> (address, arity)."""
+        library = self._open.get(image.library)
+        if library is None:
+            library = self._open_library(image.library)
+            self._open[image.library] = library
             while len(self._open) > _OPEN_LIBRARIES:
                 _, oldest = self._open.popitem(last=False)
                 self._library.ka_close(oldest.handle)
         else:
             self._open.move_to_end(image.library)
-        for kernel in image.kernels:
-            symbol = f"{image.tag}_{kernel}"
-            if symbol not in loaded.kernels:
-                address = self._library.ka_symbol(loaded.handle, symbol.encode())
-                if not address:
-                    raise ToolchainError(
-                        f"the image lacks {symbol}",
-                        where=str(image.library),
-                        hint="delete the image cache; it is built again",
-                    )
-                arity = ctypes.c_int32.from_address(address + 8).value
-                loaded.kernels[symbol] = (address, arity)
-        return loaded
+        kernels = library.kernels.get(image.tag)
+        if kernels is None:
+            kernels = {name: self._kernel(library, image, name) for name in image.kernels}
+            library.kernels[image.tag] = kernels
+        return library.span, kernels
 
-    def _open_library(self, path: Path) -> _Loaded:
+    def _kernel(self, library: _Open, image: Image, name: str) -> tuple[int, int]:
+        address = self._library.ka_symbol(library.handle, f"{image.tag}_{name}".encode())
+        if not address:
+            raise ToolchainError(
+                f"the image lacks kernel {name!r}",
+                where=str(image.library),
+                hint="delete the image cache; it is built again",
+            )
+        return address, ctypes.c_int32.from_address(address + 8).value
+
+    def _open_library(self, path: Path) -> _Open:
         error = ctypes.create_string_buffer(400)
         handle = self._library.ka_open(str(path).encode(), error, len(error))
         span = (ctypes.c_uint64 * 2)()
@@ -303,30 +252,7 @@ class CpuDevice:
                 where=str(path),
                 hint="delete the image cache; it is built again",
             )
-        return _Loaded(handle, span, {})
-
-
-def _declare(library: ctypes.CDLL) -> None:
-    pointer, text = ctypes.c_void_p, ctypes.c_char_p
-    u32, u64, i64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
-    signatures: dict[str, tuple[Any, Sequence[Any]]] = {
-        "ka_start": (ctypes.c_int, ()),
-        "ka_open": (pointer, (text, text, ctypes.c_size_t)),
-        "ka_close": (None, (pointer,)),
-        "ka_symbol": (pointer, (pointer, text)),
-        "ka_range": (ctypes.c_int, (pointer, pointer)),
-        "ka_map": (ctypes.c_int, (u64, ctypes.c_int, ctypes.c_int)),
-        "ka_unmap": (None, (ctypes.c_int,)),
-        "ka_address": (u64, (ctypes.c_int,)),
-        "ka_written": (ctypes.c_int, (ctypes.c_int,)),
-        "ka_result": (pointer, ()),
-        "ka_run": (ctypes.c_int, (text, u32, i64, u32, u64, pointer, u32)),
-        "ka_fuel_used": (i64, ()),
-    }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
+        return _Open(handle, span, {})
 
 
 def _order(order: str) -> tuple[int, int]:
@@ -336,44 +262,10 @@ def _order(order: str) -> tuple[int, int]:
         return 1, 0
     kind, _, seed = order.partition(":")
     if kind == "seeded" and seed.isdecimal():
-        return 2, int(seed) & _U64
+        return 2, int(seed) & layout.U64
     raise UsageError(
         f"unknown thread order {order!r}", hint="forward, reverse, or seeded:<integer>"
     )
-
-
-def _pack(
-    plan: LaunchPlan, image: Image, loaded: _Loaded, buffers: Mapping[str, Buffer]
-) -> tuple[bytes, int, str | None]:
-    """The plan as runtime/abi.h has it, up to the first step that cannot be launched, and why."""
-    parts: list[bytes] = []
-    for count, step in enumerate(plan.steps):
-        if isinstance(step, Memset):
-            target = _address(step.buffer, buffers)
-            parts.append(_MEMSET.pack(1, target, step.value & 0xFF, step.nbytes & _U64))
-            continue
-        entry = loaded.kernels.get(f"{image.tag}_{step.kernel}")
-        if entry is None:
-            return b"".join(parts), count, f"there is no kernel {step.kernel!r}"
-        address, arity = entry
-        error = launch_error(step, arity)
-        if error is not None:
-            return b"".join(parts), count, error
-        parts.append(_LAUNCH.pack(0, address, *step.grid, *step.block, step.shared_bytes, arity))
-        parts.extend(_slot(argument, buffers) for argument in step.arguments)
-    return b"".join(parts), len(plan.steps), None
-
-
-def _slot(argument: PointerArgument | Scalar, buffers: Mapping[str, Buffer]) -> bytes:
-    if isinstance(argument, PointerArgument):
-        return _INTEGER.pack(2, _address(argument, buffers))
-    if isinstance(argument, float):
-        return _REAL.pack(1, argument)
-    return _INTEGER.pack(0, int(argument) & _U64)
-
-
-def _address(pointer: PointerArgument, buffers: Mapping[str, Buffer]) -> int:
-    return (buffers[pointer.buffer].address + pointer.byte_offset) & _U64
 
 
 def _place(plan: LaunchPlan, place: Any, windows: Mapping[int, str], race: bool) -> str:

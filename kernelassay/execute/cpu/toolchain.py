@@ -86,7 +86,11 @@ class Compiler:
             flags.append("-ftrivial-auto-var-init=pattern")
         if checked:
             flags += _CHECKED
-            if self.kind != GCC:
+            if self.kind == GCC:
+                if _major(self.version) >= 11:
+                    flags += ["--param", "tsan-distinguish-volatile=1"]
+            else:
+                flags += ["-mllvm", "-tsan-distinguish-volatile=1"]
                 # Clang leaves out the read in `a[i] += x`, which hides uninitialised reads.
                 flags += ["-mllvm", "-tsan-instrument-read-before-write"]
                 flags += ["-mllvm", "-tsan-instrument-func-entry-exit=0"]

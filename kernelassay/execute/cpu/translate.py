@@ -1,8 +1,8 @@
-"""Device code to C++ for the shim: the few things a header cannot do, and what has no counterpart.
+"""Device code to C++ for the shim: what a header cannot do, and what has no counterpart.
 
-Rewritten are shared-memory declarations (each array is handed out by the runtime, so that its bounds
-are known), ``extern "C"`` (mutants share a translation unit, each in a namespace of its own) and
-accepted ``#include`` lines. The number of lines stays, so diagnostics keep their line numbers.
+Rewritten are shared-memory declarations (each array is handed out by the runtime, so that its
+bounds are known), ``extern "C"`` (mutants share a translation unit, each in a namespace of its own)
+and accepted ``#include`` lines. The number of lines stays: diagnostics keep their line numbers.
 """
 
 from __future__ import annotations
@@ -50,11 +50,19 @@ _FEATURES = {
     "__syncthreads_barrier": "named barriers",
 }
 _NAMESPACES = frozenset({"std", "cuda", "thrust", "cub"})
-_HEADERS = frozenset(
-    "cuda_fp16.h cuda_bf16.h cuda_fp8.h cuda_runtime.h cuda.h device_launch_parameters.h "
-    "math_constants.h math.h cmath stdint.h cstdint float.h cfloat limits.h climits stddef.h "
-    "cstddef assert.h cassert stdio.h cstdio".split()
+_CUDA_HEADERS = frozenset(
+    {
+        "cuda.h",
+        "cuda_runtime.h",
+        "cuda_fp16.h",
+        "cuda_bf16.h",
+        "cuda_fp8.h",
+        "device_launch_parameters.h",
+        "math_constants.h",
+    }
 )
+_C_HEADER = re.compile(r"(?:math|stdint|float|limits|stddef|assert|stdio)\.h")
+_CXX_HEADER = re.compile(r"c(?:math|stdint|float|limits|stddef|assert|stdio)")
 _INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]+)[>"]')
 _STORAGE = frozenset({"extern", "static", "__shared__", "inline"})
 _ALIGNMENT = frozenset({"__align__", "alignas", "__builtin_align__"})
@@ -145,7 +153,7 @@ def _unsupported_name(
 
 def _unsupported_directive(text: str) -> Iterator[str]:
     include = _INCLUDE.match(text)
-    if include and include.group(1) not in _HEADERS:
+    if include and not _accepted_header(include.group(1)):
         yield f"#include <{include.group(1)}>"
     if re.match(r"#\s*define", text):
         words = {token.text for token in tokenize(text[1:])}
@@ -153,6 +161,15 @@ def _unsupported_directive(text: str) -> Iterator[str]:
             yield "__shared__ inside a macro"
         for name in sorted(words & _FEATURES.keys() - _NAMESPACES):
             yield _FEATURES[name].format(name=name)
+
+
+def _accepted_header(name: str) -> bool:
+    """Whether everything device code may use of a header is in the shim."""
+    return (
+        name in _CUDA_HEADERS
+        or _C_HEADER.fullmatch(name) is not None
+        or _CXX_HEADER.fullmatch(name) is not None
+    )
 
 
 def _mutable_variable(statement: Sequence[Token]) -> Iterator[str]:

@@ -4,7 +4,7 @@
 #define BLOCK 256
 #define MAX_BLOCKS 1024
 
-__device__ __forceinline__ float block_sum(float value) {
+__device__ float block_sum(float value) {
     __shared__ float warp_sums[BLOCK / WARP];
     for (int offset = WARP / 2; offset > 0; offset >>= 1) {
         value += __shfl_down_sync(0xffffffffu, value, offset);

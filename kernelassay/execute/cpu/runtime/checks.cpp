@@ -69,7 +69,8 @@ Conflict conflicting_write(const Record& r, bool global, bool atomic) {
   return {};
 }
 
-Conflict conflicting_read(const Record& r, bool global) {
+Conflict conflicting_read(const Record& r, bool global, bool atomic) {
+  if (atomic && (r.reader & kVolatileRead)) return {};
   const uint32_t reader = r.reader & kThreadBits;
   if (r.read_epoch == now.epoch) {
     if (r.reader & kManyWarps) return {true, false, int(reader)};
@@ -85,19 +86,20 @@ Conflict conflicting_read(const Record& r, bool global) {
   return {};
 }
 
-void note_read(Record& r) {
+void note_read(Record& r, bool global, uint16_t volatile_read) {
   const uint32_t clock = now.clock[now.lane];
   if (r.read_epoch != now.epoch) {
-    const bool block_before = r.read_epoch >= now.launch_first &&
+    const bool block_before = global && r.read_epoch >= now.launch_first &&
                               (r.read_epoch < now.block_first || (r.reader & kManyBlocks));
     r.read_epoch = now.epoch;
     r.read_clock = clock;
     r.read_lanes = 1u << now.lane;
-    r.reader = uint16_t(now.thread | (block_before ? kManyBlocks : 0));
+    r.reader = uint16_t(now.thread | volatile_read | (block_before ? kManyBlocks : 0));
     return;
   }
   const uint32_t reader = r.reader & kThreadBits;
   uint16_t flags = r.reader & ~kThreadBits;
+  if (!volatile_read) flags &= ~kVolatileRead;  // one plain reader makes them all plain
   if (reader >> 5 != now.warp) {
     flags |= kManyWarps;
     r.read_clock = clock;
@@ -133,8 +135,8 @@ void defer(const Region& region, uintptr_t address, size_t n, FindingKind kind, 
 template <Access access>
 void check_bytes(Region& region, uintptr_t address, size_t n) {
   const bool global = region.role != kSharedArray;
-  constexpr bool reads = access == Access::kRead || access == Access::kAtomic;
-  constexpr bool writes = access != Access::kRead;
+  constexpr bool reads = access != Access::kWrite && access != Access::kExchange;
+  constexpr bool writes = is_write(access);
   constexpr bool atomic = access == Access::kAtomic || access == Access::kExchange;
   const uintptr_t offset = address - region.low;
   if ((offset | n) & ((uintptr_t{1} << region.shift) - 1))
@@ -147,14 +149,14 @@ void check_bytes(Region& region, uintptr_t address, size_t n) {
     if (reads && r.write_epoch < region.initialised_since) uninitialised = true;
     if (atomic) absorb_own_read(r);
     if (!conflict.found) conflict = conflicting_write(r, global, atomic);
-    if (writes && !conflict.found) conflict = conflicting_read(r, global);
+    if (writes && !conflict.found) conflict = conflicting_read(r, global, atomic);
     if (writes)
       note_write(r, atomic);
     else
-      note_read(r);
+      note_read(r, global, access == Access::kVolatileRead ? kVolatileRead : 0);
   }
   if (uninitialised) report(kUninitialisedRead, &region, address, n);
-  if (conflict.found) {
+  if (conflict.found && !(access == Access::kVolatileRead && conflict.with_atomic)) {
     const FindingKind kind = global ? kRaceGlobal : kRaceShared;
     if (access == Access::kRead && conflict.with_atomic)
       defer(region, address, n, kind, conflict.other);
@@ -170,7 +172,7 @@ void check_bytes(Region& region, uintptr_t address, size_t n) {
 template <Access access>
 __attribute__((noinline)) void outside(Region& region, uintptr_t address, size_t n) {
   const bool shared = region.role == kSharedArray;
-  constexpr bool writes = access != Access::kRead;
+  constexpr bool writes = is_write(access);
   // Past the slack nothing may be touched; a shared window is slack throughout.
   const bool far = !shared && (address + n + kSlack < region.low || address > region.high + kSlack);
   if (!region.live || far) fault(kCrash, "illegal address", address, n);
@@ -202,7 +204,7 @@ void check_access(uintptr_t address, size_t n, bool whole) {
   else if (address - global_base < kGlobalSpan)
     region = &regions[(address - global_base) >> kWindowShift];
   else
-    return elsewhere(address, n, access != Access::kRead);
+    return elsewhere(address, n, is_write(access));
   if (whole && (address & (n - 1))) {
     report(kMisaligned, region, address, n);
     fault(kCrash, "misaligned address", address, n);
@@ -231,6 +233,7 @@ void refine(Region& region, uint8_t shift) {
 }
 
 template void check_access<Access::kRead>(uintptr_t, size_t, bool);
+template void check_access<Access::kVolatileRead>(uintptr_t, size_t, bool);
 template void check_access<Access::kWrite>(uintptr_t, size_t, bool);
 template void check_access<Access::kAtomic>(uintptr_t, size_t, bool);
 template void check_access<Access::kExchange>(uintptr_t, size_t, bool);

@@ -6,7 +6,7 @@
 // initialised A read of bytes nobody has written since the run (global) or block (shared) began,
 //             unless the buffer is an operand: a finding; it reads the pattern they hold.
 // races       Two accesses by different threads, at least one a write, not both atomic, not ordered:
-//             a finding. Ordered are: accesses of one block in different epochs (a block barrier lies
+//             a finding. A volatile read counts as atomic against atomics, not against plain writes. Ordered are: accesses of one block in different epochs (a block barrier lies
 //             between), and accesses of one warp in one epoch when the later lane knows of the earlier
 //             access through warp operations. Accesses of different blocks of one launch are not
 //             ordered, except by fence and atomic (release_acquire); launches are.
@@ -17,7 +17,10 @@
 #include "abi.h"
 #include "memory.h"
 
-enum class Access { kRead, kWrite, kAtomic, kExchange };
+enum class Access { kRead, kVolatileRead, kWrite, kAtomic, kExchange };
+constexpr bool is_write(Access access) {
+  return access != Access::kRead && access != Access::kVolatileRead;
+}
 
 [[noreturn]] void fault(Outcome outcome, const char* reason, uintptr_t address = 0, size_t n = 0);
 void report(FindingKind kind, const Region* region, uintptr_t address, size_t n,

@@ -17,9 +17,11 @@ inline void hook(const volatile void* address, size_t n, bool whole) {
   void __tsan_write##n(void* a) { hook<Access::kWrite>(a, n, true); }                      \
   void __tsan_unaligned_read##n(void* a) { hook<Access::kRead>(a, n, false); }             \
   void __tsan_unaligned_write##n(void* a) { hook<Access::kWrite>(a, n, false); }           \
-  void __tsan_volatile_read##n(void* a) { hook<Access::kRead>(a, n, true); }               \
+  void __tsan_volatile_read##n(void* a) { hook<Access::kVolatileRead>(a, n, true); }       \
   void __tsan_volatile_write##n(void* a) { hook<Access::kWrite>(a, n, true); }             \
-  void __tsan_unaligned_volatile_read##n(void* a) { hook<Access::kRead>(a, n, false); }    \
+  void __tsan_unaligned_volatile_read##n(void* a) {                                             \
+    hook<Access::kVolatileRead>(a, n, false);                                              \
+  }                                                                                        \
   void __tsan_unaligned_volatile_write##n(void* a) { hook<Access::kWrite>(a, n, false); }  \
   void __tsan_read_write##n(void* a) {                                                     \
     hook<Access::kRead>(a, n, true);                                                       \

@@ -12,13 +12,14 @@ struct Record {
   uint32_t read_epoch, read_clock;    // clock: the smallest of the readers in read_lanes
   uint32_t read_lanes;                // readers not ordered before one another, of reader's warp
   uint16_t writer;                    // thread in block, plus kAtomicWrite
-  uint16_t reader;                    // last reader, plus kManyWarps, kManyBlocks
+  uint16_t reader;                    // last reader, plus the three flags below
 };
 
 constexpr uint16_t kThreadBits = 0x3FF;
 constexpr uint16_t kAtomicWrite = 0x8000;  // the last write was an atomic
 constexpr uint16_t kManyWarps = 0x8000;    // several warps read it in read_epoch
 constexpr uint16_t kManyBlocks = 0x4000;   // an earlier block of this launch read it, too
+constexpr uint16_t kVolatileRead = 0x2000;  // all reads in read_epoch were volatile
 
 // The running thread and the borders of its block, launch and run on the epoch axis.
 struct Now {
