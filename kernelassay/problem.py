@@ -271,6 +271,8 @@ def _blamed(problem: Problem, what: str) -> Iterator[None]:
     except (MemoryError, KernelassayError):
         raise
     except (Exception, SystemExit) as error:
+        if "can't allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
         lines = [
             frame.lineno
             for frame in traceback.extract_tb(error.__traceback__)
