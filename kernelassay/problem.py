@@ -45,6 +45,7 @@ _NO_SIZE_TEXT = """
 _NO_SIZE = frozenset(_NO_SIZE_TEXT.split())
 _AXIS_WORDS = frozenset({"dim", "dims", "axis", "reduce"})
 _BATCH_WORDS = frozenset({"batch", "b", "bs"})
+_SPATIAL_WORDS = frozenset({"height", "width", "depth", "length", "h", "w", "d", "l"})
 _LARGEST_AXIS = 4
 
 
@@ -69,6 +70,11 @@ class Lever:
     def is_batch(self) -> bool:
         """Whether the name says that this is a number of independent samples."""
         return bool(self.words & _BATCH_WORDS)
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether the name says that this is an extent that windows slide over."""
+        return bool(self.words & _SPATIAL_WORDS)
 
     @property
     def is_size(self) -> bool:

@@ -105,10 +105,29 @@ def test_groups_keep_eight_values_each(problem):
     assert "num_groups" not in sizes(report)
 
 
+def test_sizes_that_are_tied_grow_together(problem):
+    report = shrink(problem("batch_size = 4096\nN = 4096\n", "batch_size, N", "x @ x"))
+    assert set(sizes(report).values()) == {64}
+
+
+def test_a_wide_dilated_kernel_keeps_its_interior(problem):
+    report = shrink(
+        problem(
+            "batch_size = 8\nchannels = 64\nheight = 512\nwidth = 512\n",
+            "batch_size, channels, height, width",
+            "self.conv(x)",
+            "self.conv = nn.Conv2d(*arguments, (5, 9), 1, (2, 4), (2, 3))",
+            "channels, channels",
+        )
+    )
+    assert sizes(report)["height"] > 8
+    assert sizes(report)["width"] > 24
+
+
 def test_sizes_inside_functions_are_named_when_they_stand_in_the_way(problem):
     report = shrink(problem("batch_size = 8\n", "batch_size, 3000, 4000", "x + 1"))
     assert report.reason.startswith("it stays above the budget at every size tried")
-    assert "3000 (line 11), 4000 (line 11)" in report.reason
+    assert "3000 (line 12), 4000 (line 12)" in report.reason
     assert report.problem.shrunk == ()
 
 
