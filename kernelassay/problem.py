@@ -258,7 +258,8 @@ def load(problem: Problem, overrides: Mapping[str, int] | None = None) -> Loaded
     lines = source.splitlines(keepends=True)
     linecache.cache[problem.path] = (len(source), None, lines, problem.path)
     with _blamed(problem, "does not import"):
-        exec(compile(source, problem.path, "exec"), module.__dict__)
+        # dont_inherit: this module's __future__ imports are not the problem's.
+        exec(compile(source, problem.path, "exec", dont_inherit=True), module.__dict__)
     missing = [name for name in REQUIRED_NAMES if not callable(module.__dict__.get(name))]
     if missing:
         raise ProblemError(f"{', '.join(missing)} cannot be called", where=problem.path)

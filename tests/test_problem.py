@@ -80,6 +80,11 @@ def test_setting_a_lever_reads_back_as_its_value(tmp_path_factory, value, other)
     assert now == {**levers(problem), "sides[0]": value, "b": other}
 
 
+def test_annotations_are_evaluated_as_in_a_plain_file(write):
+    loaded = load(read_problem(write("rows = 4\n", TAIL.replace("self, x", "self, x: int"))))
+    assert loaded.model_class.forward.__annotations__ == {"x": int}
+
+
 def test_an_unknown_lever_is_named_with_its_neighbours(write):
     with pytest.raises(UsageError, match="did you mean rows"):
         apply_overrides(read_problem(write("rows = 4\n")), {"row": 5})
