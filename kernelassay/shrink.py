@@ -131,6 +131,10 @@ class _Search:
             (name, original[name], size) for name, size in sizes.items() if size != original[name]
         )
         shrunk = tuple((name, size) for name, _, size in scaled)
+        batches = {lever.name for lever in self.problem.sizes if lever.is_batch}
+        lost = [n for n, old, new in scaled if old % 8 == 0 and new % 8 and n not in batches]
+        if lost:
+            notes = (*notes, f"no longer multiples of 8: {', '.join(lost)}")
         return ShrinkReport(
             replace(self.problem, shrunk=shrunk),
             scaled,
@@ -225,6 +229,13 @@ def _candidates(problem: Problem) -> Iterator[dict[str, int]]:
                 targets = {x.name: spatial if x.is_spatial else cap for x in rest}
                 targets[kept.name] = max(cap, kept.value // divisor)
                 yield sizes(SMALL_BATCH, targets)
+    for spatial in (24, 20, 12, 10):  # windows upon windows need what no aligned size offers
+        yield {
+            x.name: min(
+                x.value, SMALL_BATCH if x.is_batch else spatial if x.is_spatial else SMALLEST
+            )
+            for x in levers
+        }
 
 
 def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:

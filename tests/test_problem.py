@@ -51,8 +51,13 @@ def test_module_level_integers_are_levers(write):
     assert problem.official_shape
 
 
-def test_a_name_assigned_twice_is_no_lever(write):
+def test_the_last_assignment_of_a_name_is_its_lever(write):
     assert "rows" not in levers(read_problem(write("rows = 4\nrows = rows * 2\n")))
+    assert "rows" not in levers(read_problem(write("rows = 4\nrows += 2\n")))
+    problem = read_problem(write("rows = c = 4\nrows, b = 8, 9\n"))
+    assert levers(problem) == {"c": 4, "rows": 8, "b": 9}
+    assert apply_overrides(problem, {"rows": 3}).startswith("rows = c = 4\nrows, b = 3, 9\n")
+    assert apply_overrides(problem, {"c": 3}).startswith("rows = 4; c = 3\nrows, b = 8, 9\n")
 
 
 def test_overrides_change_only_their_literals(write):
