@@ -20,7 +20,6 @@ GROWTH = 4
 
 _GROUP_WORDS = frozenset({"group", "groups"})
 _CHANNEL_WORDS = frozenset({"channel", "channels", "features", "hidden", "dim", "c"})
-_SPATIAL_WORDS = frozenset({"height", "width", "depth", "length", "h", "w", "d", "l"})
 _WINDOW_WORDS = frozenset({"kernel", "pool", "maxpool", "avgpool"})
 
 Verdict = Literal["fits", "too-large", "refused"]
@@ -70,7 +69,7 @@ def _rungs(problem: Problem, lever: Lever) -> list[int]:
     if lever.words & _CHANNEL_WORDS:
         groups = [x.value for x in problem.levers if x.words & _GROUP_WORDS and x.value > 0]
         multiple = math.lcm(*(g for g in groups if lever.value % g == 0))
-    if lever.words & _SPATIAL_WORDS and not lever.words & _CHANNEL_WORDS:
+    if lever.is_spatial and not lever.words & _CHANNEL_WORDS:
         dilation = max((x.value for x in problem.levers if "dilation" in x.words), default=1)
         for window in problem.levers:
             if window.words & _WINDOW_WORDS and "stride" not in window.words:

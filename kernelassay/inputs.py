@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -161,11 +162,14 @@ def has_parameters(problem: Problem) -> bool:
     """Whether the source mentions a parameter, or a torch module that has some."""
     stems = ("Linear", "Conv", "Norm", "Embedding", "LSTM", "GRU", "RNN", "Attention", "Bilinear")
     names = {"Parameter", "PReLU", "register_parameter"}
+    affine = re.search(r"\baffine\s*=\s*True", problem.source) is not None
     for node in ast.walk(ast.parse(problem.source)):
         name = getattr(node, "attr", getattr(node, "id", ""))
-        if isinstance(node, (ast.Attribute, ast.Name)) and (
-            name in names or any(stem in name for stem in stems)
-        ):
+        if not isinstance(node, (ast.Attribute, ast.Name)):
+            continue
+        if "InstanceNorm" in name and not affine:
+            continue  # it has none unless asked for
+        if name in names or any(stem in name for stem in stems):
             return True
     return False
 

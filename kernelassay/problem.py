@@ -45,6 +45,7 @@ _NO_SIZE_TEXT = """
 _NO_SIZE = frozenset(_NO_SIZE_TEXT.split())
 _AXIS_WORDS = frozenset({"dim", "dims", "axis", "reduce"})
 _BATCH_WORDS = frozenset({"batch", "b", "bs"})
+_SPATIAL_WORDS = frozenset({"height", "width", "depth", "length", "h", "w", "d", "l"})
 _LARGEST_AXIS = 4
 
 
@@ -69,6 +70,11 @@ class Lever:
     def is_batch(self) -> bool:
         """Whether the name says that this is a number of independent samples."""
         return bool(self.words & _BATCH_WORDS)
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether the name says that this is an extent that windows slide over."""
+        return bool(self.words & _SPATIAL_WORDS)
 
     @property
     def is_size(self) -> bool:
@@ -158,11 +164,12 @@ def apply_overrides(problem: Problem, overrides: Mapping[str, int]) -> str:
     for (start, end), group in sorted(spans.items(), reverse=True):
         if not any(slot.name in overrides for slot in group):
             continue
-        values = [(slot.name, overrides.get(slot.name, slot.value)) for slot in group]
-        if group[0].whole_statement:
-            new = "; ".join(f"{name} = {value}" for name, value in values)
+        values = {slot.name: overrides.get(slot.name, slot.value) for slot in group}
+        first = group[0]
+        if first.chain:
+            new = "; ".join(f"{name} = {values.get(name, first.value)}" for name in first.chain)
         else:
-            new = str(values[0][1])
+            new = str(values[first.name])
         text = text[:start] + new.encode() + text[end:]
     return text.decode()
 
@@ -252,7 +259,8 @@ def load(problem: Problem, overrides: Mapping[str, int] | None = None) -> Loaded
     lines = source.splitlines(keepends=True)
     linecache.cache[problem.path] = (len(source), None, lines, problem.path)
     with _blamed(problem, "does not import"):
-        exec(compile(source, problem.path, "exec"), module.__dict__)
+        # dont_inherit: this module's __future__ imports are not the problem's.
+        exec(compile(source, problem.path, "exec", dont_inherit=True), module.__dict__)
     missing = [name for name in REQUIRED_NAMES if not callable(module.__dict__.get(name))]
     if missing:
         raise ProblemError(f"{', '.join(missing)} cannot be called", where=problem.path)
@@ -271,6 +279,8 @@ def _blamed(problem: Problem, what: str) -> Iterator[None]:
     except (MemoryError, KernelassayError):
         raise
     except (Exception, SystemExit) as error:
+        if "can't allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
         lines = [
             frame.lineno
             for frame in traceback.extract_tb(error.__traceback__)
@@ -291,14 +301,14 @@ def _blamed(problem: Problem, what: str) -> Iterator[None]:
 class _Slot:
     """Where a lever is written: bytes ``[start, end)`` of the source.
 
-    ``a = b = 8`` is one ``whole_statement`` span shared by two slots.
+    For ``a = b = 8`` the span is the whole statement and ``chain`` holds all its names.
     """
 
     name: str
     value: int
     start: int
     end: int
-    whole_statement: bool = False
+    chain: tuple[str, ...] = ()
 
 
 def _parse(source: str, path: str) -> ast.Module:
@@ -340,8 +350,7 @@ def _slots(tree: ast.Module, source: str) -> list[_Slot]:
             starts[node.end_lineno - 1] + node.end_col_offset,
         )
 
-    found: list[_Slot] = []
-    assigned: list[str] = []
+    last: dict[str, list[_Slot]] = {}
     for node in tree.body:
         if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             targets: list[ast.expr] = [node.target]
@@ -349,21 +358,22 @@ def _slots(tree: ast.Module, source: str) -> list[_Slot]:
             targets = node.targets
         else:
             continue
-        assigned += [name.id for t in targets for name in ast.walk(t) if isinstance(name, ast.Name)]
+        # Only a name's last assignment sets what the functions will see.
+        names = [part.id for t in targets for part in ast.walk(t) if isinstance(part, ast.Name)]
+        last.update((name, []) for name in names)
         if isinstance(node, ast.AugAssign) or node.value is None:
             continue
         if len(targets) > 1:
             value = _fold(node.value)
-            names = [target.id for target in targets if isinstance(target, ast.Name)]
             if value is not None and len(names) == len(targets):
-                found += [_Slot(name, value, *span(node), whole_statement=True) for name in names]
+                for name in names:
+                    last[name] = [_Slot(name, value, *span(node), tuple(names))]
             continue
         for name, part in _parts(targets[0], node.value):
             value = _fold(part)
             if value is not None:
-                found.append(_Slot(name, value, *span(part)))
-    # A name that is assigned twice has no single place to set it.
-    return [slot for slot in found if assigned.count(slot.name.split("[")[0]) == 1]
+                last[name.split("[", maxsplit=1)[0]].append(_Slot(name, value, *span(part)))
+    return sorted((slot for slots in last.values() for slot in slots), key=lambda s: s.start)
 
 
 def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:

@@ -20,6 +20,7 @@ from kernelassay.problem import Lever, Problem, load
 SMALL_BATCH = 2
 NORM_BATCH = 8  # batch normalisation of plain features reduces over the batch
 SMALLEST = 8
+SMALLEST_SPATIAL = 4  # only where wide kernels leave no other choice
 _BYTES_PER_ELEMENT = 4
 _LITERAL = 16  # integers below are rather kernel sizes and factors
 
@@ -32,7 +33,7 @@ class Budget:
     tensor_bytes: int = 2 << 20
     operations: int = 2_000
     longest: int = 1_024
-    evaluations: int = 120
+    evaluations: int = 160
 
     @property
     def elements(self) -> int:
@@ -130,6 +131,10 @@ class _Search:
             (name, original[name], size) for name, size in sizes.items() if size != original[name]
         )
         shrunk = tuple((name, size) for name, _, size in scaled)
+        batches = {lever.name for lever in self.problem.sizes if lever.is_batch}
+        lost = [n for n, old, new in scaled if old % 8 == 0 and new % 8 and n not in batches]
+        if lost:
+            notes = (*notes, f"no longer multiples of 8: {', '.join(lost)}")
         return ShrinkReport(
             replace(self.problem, shrunk=shrunk),
             scaled,
@@ -212,15 +217,25 @@ def _candidates(problem: Problem) -> Iterator[dict[str, int]]:
         yield from (sizes(batch, ranked) for batch in batches)
     for cap in (32, 16, 8, 64, 128):
         yield from (sizes(batch, {x.name: cap for x in rest}) for batch in batches)
+    for cap, spatial in ((8, 32), (8, 16), (8, 64), (16, 8), (8, SMALLEST_SPATIAL)):
+        targets = {x.name: spatial if x.is_spatial else cap for x in rest}
+        yield from (sizes(batch, targets) for batch in batches)
     for divisor in (256, 128, 64, 32, 16, 8, 4, 2):
         targets = {x.name: max(SMALLEST, x.value // divisor) for x in rest}
         yield from (sizes(batch, targets) for batch in batches)
     for kept in rest:
         for divisor in (32, 16, 8, 4, 2, 1):
-            for cap in (16, 8):
-                targets = {x.name: cap for x in rest}
+            for cap, spatial in ((16, 16), (8, 16), (8, 8)):
+                targets = {x.name: spatial if x.is_spatial else cap for x in rest}
                 targets[kept.name] = max(cap, kept.value // divisor)
                 yield sizes(SMALL_BATCH, targets)
+    for spatial in (24, 20, 12, 10):  # windows upon windows need what no aligned size offers
+        yield {
+            x.name: min(
+                x.value, SMALL_BATCH if x.is_batch else spatial if x.is_spatial else SMALLEST
+            )
+            for x in levers
+        }
 
 
 def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
@@ -245,6 +260,7 @@ def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
         )
         return bigger if sound and search.fits(bigger) else None
 
+    start = sizes
     while (grown := doubled(rest, longest)) is not None:
         sizes = grown
     steps = [(rest, longest), ([name for name in levers if name not in rest], NORM_BATCH)]
@@ -257,6 +273,10 @@ def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
                 still.discard(name)
             else:
                 sizes = grown
+    # Where nothing grows alone, the batch may be tied to another size.
+    if sizes is start:
+        while (grown := doubled(list(levers), longest)) is not None:
+            sizes = grown
     return sizes
 
 

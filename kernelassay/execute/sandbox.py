@@ -8,6 +8,7 @@ child has the user's files and network.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import io
 import math
 import os
@@ -115,6 +116,8 @@ def _child(
 
 
 def _redirect(output: int) -> None:
+    # An inherited handler would dump the crash of foreign code onto the parent's terminal.
+    faulthandler.disable()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)
@@ -149,6 +152,7 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     except SystemExit as error:
         return pickle.dumps(("raised", f"ends the process with exit({error.code})", ""))
     except BaseException as error:
+        # torch reports a failed allocation as a RuntimeError.
         if "can't allocate memory" in str(error):
             return pickle.dumps(("memory", "", ""))
         frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,0 +1,291 @@
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelassay.errors import UsageError
+from kernelassay.input_shapes import GROWTH, LADDER, SMALL_VOLUME, shape_overrides
+from kernelassay.input_values import TRANSFORMS, transformed
+from kernelassay.inputs import (
+    FULL_BATTERY,
+    GROUPS,
+    QUICK_BATTERY,
+    TARGETED,
+    InputSpec,
+    battery,
+    digest,
+    has_parameters,
+    materialise,
+    official_inputs,
+    redrawn_state,
+    settled_battery,
+)
+from kernelassay.measure import measure
+from kernelassay.problem import load
+from kernelassay.suite import suite_problems
+
+PROBLEMS = {problem.id: problem for problem in suite_problems()}
+each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
+each_transform = pytest.mark.parametrize("name", sorted(set(TRANSFORMS) - {"official"}))
+
+PRINT_DIGESTS = """
+from kernelassay.inputs import battery, digest, materialise
+from kernelassay.problem import load
+from kernelassay.suite import suite_problems
+problem, = [p for p in suite_problems() if p.id == "suite/layer_norm"]
+for spec in battery(problem):
+    inputs, state = materialise(load(problem, dict(spec.overrides)), spec)
+    print(digest([*inputs, *state.values()]))
+"""
+
+
+def make(problem, spec):
+    return materialise(load(problem, dict(spec.overrides)), spec)
+
+
+@each_problem
+def test_the_battery_is_bounded_distinct_and_the_same_every_time(problem):
+    full, quick = battery(problem), battery(problem, quick=True)
+    assert full == battery(problem)
+    assert full[:5] == quick[:5] == official_inputs()
+    assert 24 <= len(full) <= FULL_BATTERY
+    assert len(quick) <= QUICK_BATTERY
+    assert len({spec.id for spec in full}) == len(full)
+    assert {spec.group for spec in full} >= set(GROUPS) - {"parameters"}
+    assert ("parameters" in {spec.group for spec in full}) == has_parameters(problem)
+
+
+@each_problem
+def test_parameters_are_foreseen_from_the_source(problem):
+    assert has_parameters(problem) == any(True for _ in load(problem).build_model().parameters())
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "kl_div_loss", "cumsum_masked", "conv2d"])
+def test_inputs_are_made_again_byte_for_byte(name):
+    problem = PROBLEMS[f"suite/{name}"]
+    seen = {}
+    for spec in battery(problem):
+        inputs, state = make(problem, spec)
+        torch.manual_seed(999)
+        again, state_again = make(problem, spec)
+        assert digest(inputs) == digest(again)
+        assert digest(list(state.values())) == digest(list(state_again.values()))
+        seen.setdefault(digest([*inputs, *state.values()]), []).append((spec.id, spec.layout))
+    # Only the strided copy of an input repeats its bytes (and two ways to a uniform distribution).
+    repeated = [ids for ids in seen.values() if len(ids) > 1]
+    if name == "kl_div_loss":
+        uniform = repeated.pop()
+        assert [id for id, _ in uniform] == ["near-zero-1e-6-s1", "constant-rows-s1"]
+    assert repeated == [[("sign-mixed-s1", "contiguous"), ("strided/sign-mixed", "strided")]]
+
+
+def test_digests_are_the_same_in_another_process():
+    problem = PROBLEMS["suite/layer_norm"]
+    here = []
+    for spec in battery(problem):
+        inputs, state = make(problem, spec)
+        here.append(digest([*inputs, *state.values()]))
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_DIGESTS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == here
+
+
+def test_the_official_inputs_are_the_problems_own_draws():
+    loaded = load(PROBLEMS["suite/softmax_rows"])
+    for spec in official_inputs():
+        inputs, _ = materialise(loaded, spec)
+        assert torch.equal(inputs[0], loaded.draw(spec.seed)[0])
+
+
+@each_transform
+def test_every_transform_changes_values_and_keeps_shapes(name):
+    drawn = [torch.rand(6, 33), torch.rand(6, 33), torch.rand(5), torch.rand(1, 4)]
+    kept = [x.clone() for x in drawn]
+    new = transformed(drawn, TRANSFORMS[name], seed=3)
+    for before, after, original in zip(drawn, new, kept, strict=True):
+        assert torch.equal(before, original)
+        assert after.shape == before.shape
+        assert after.dtype == before.dtype
+        assert torch.isfinite(after).all()
+    assert digest(new[:2]) != digest(drawn[:2])
+
+
+@each_transform
+@settings(max_examples=15, deadline=None)
+@given(shape=st.lists(st.integers(1, 5), max_size=4), half=st.booleans())
+def test_transforms_take_any_shape(name, shape, half):
+    drawn = [torch.rand(shape).to(torch.float16 if half else torch.float32)]
+    (new,) = transformed(drawn, TRANSFORMS[name], seed=3)
+    assert new.shape == drawn[0].shape
+    assert new.dtype == drawn[0].dtype
+
+
+def one(name, x):
+    return transformed([x], TRANSFORMS[name], seed=3)[0]
+
+
+def test_targeted_values_are_what_their_names_say():
+    x = torch.rand(8, 64)
+    assert one("ramp", x).unique().numel() == x.numel()
+    assert (one("one-hot", x).sum(dim=1) == 1).all()
+    assert one("opposed", x).sum(dim=1).abs().max() < 1e-4
+    assert (one("all-negative", x) < 0).all()
+    assert one("ties", x).unique().numel() == 5
+    assert torch.equal(one("permuted", x).flatten().sort().values, x.flatten().sort().values)
+    assert (one("sorted-descending", x).diff(dim=1) <= 0).all()
+    assert one("constant-rows", x).std(dim=1).max() == 0
+    assert one("huge-3e5", x).max() > torch.finfo(torch.float16).max
+    mixed = one("sign-mixed", torch.rand(100, 100))
+    assert abs(mixed.mean()) < 0.05
+    assert abs(mixed.std() - 1) < 0.05
+    first, second = transformed([x, x.clone()], TRANSFORMS["opposed"], seed=3)
+    assert torch.equal(first, -second)
+
+
+@each_transform
+def test_labels_masks_and_scalars_stay_valid(name):
+    labels = torch.randint(0, 10, (8,))
+    mask = torch.rand(4, 4) < 0.5
+    signs = torch.randint(0, 2, (8,)).float() * 2 - 1
+    drawn = [torch.rand(8, 10), labels, mask, signs, 3.5]
+    new = transformed(drawn, TRANSFORMS[name], seed=3)
+    assert torch.equal(new[1], labels)
+    assert torch.equal(new[2], mask)
+    assert torch.equal(new[3], signs)
+    assert new[4] == 3.5
+
+
+@each_transform
+def test_distributions_stay_distributions(name):
+    drawn = torch.rand(8, 50).softmax(dim=1)
+    new = one(name, drawn)
+    assert (new > 0).all()
+    assert torch.allclose(new.sum(dim=1), torch.ones(8), atol=1e-5)
+    assert not torch.equal(new, drawn)
+
+
+@each_transform
+def test_matrix_structure_is_kept(name):
+    x = torch.rand(9, 9)
+    assert not one(name, x.triu()).tril(-1).any()
+    assert not one(name, x.tril()).triu(1).any()
+    symmetric = one(name, x + x.t())
+    assert torch.equal(symmetric, symmetric.t())
+
+
+def test_every_targeted_input_names_a_transform():
+    assert set(TARGETED) | {"official"} == set(TRANSFORMS)
+
+
+def test_strided_inputs_have_the_values_but_not_the_layout():
+    for name in ("suite/softmax_rows", "suite/matrix_vector"):
+        spec = InputSpec("a", "layout", 1, "sign-mixed", layout="strided")
+        inputs, _ = make(PROBLEMS[name], spec)
+        plain, _ = make(PROBLEMS[name], InputSpec("b", "targeted", 1, "sign-mixed"))
+        assert digest(inputs) == digest(plain)
+        assert not any(x.is_contiguous() for x in inputs)
+
+
+def test_redrawn_parameters_move_the_constant_ones_and_leave_buffers():
+    loaded = load(PROBLEMS["suite/batch_norm"])
+    official = loaded.build_model().state_dict()
+    redrawn = redrawn_state(loaded, 1001)
+    assert (official["norm.weight"] == 1).all()
+    assert redrawn["norm.weight"].std() > 0.2
+    assert redrawn["norm.bias"].std() > 0.2
+    assert torch.equal(redrawn["norm.running_var"], official["norm.running_var"])
+    other = redrawn_state(loaded, 1002)
+    assert not torch.equal(other["norm.weight"], redrawn["norm.weight"])
+
+
+def test_shapes_need_the_problem_loaded_with_their_sizes():
+    problem = PROBLEMS["suite/softmax_rows"]
+    spec = next(spec for spec in battery(problem) if spec.group == "shape")
+    with pytest.raises(UsageError, match="load the problem with the input's overrides"):
+        materialise(load(problem), spec)
+    inputs, _ = make(problem, spec)
+    assert inputs[0].shape == tuple(dict(spec.overrides).values())
+
+
+@pytest.mark.parametrize("field", ["transform", "layout", "parameters"])
+def test_unknown_names_are_refused(field):
+    spec = InputSpec(**{"id": "x", "group": "targeted", "seed": 1, field: "strange"})
+    with pytest.raises(UsageError, match="strange"):
+        materialise(load(PROBLEMS["suite/relu"]), spec)
+
+
+@each_problem
+def test_untried_shapes_fit_every_problem_of_the_suite(problem):
+    volume = math.prod(lever.value for lever in problem.sizes)
+    for overrides in shape_overrides(problem, 8):
+        now = {**{lever.name: lever.value for lever in problem.sizes}, **dict(overrides)}
+        assert math.prod(now.values()) <= max(GROWTH * volume, SMALL_VOLUME)
+        assert measure(load(problem, dict(overrides)), fake=True).elements > 0
+
+
+def test_each_size_of_a_plain_problem_meets_many_rungs():
+    for name in ("rows", "inner", "columns"):
+        met = {dict(o).get(name) for o in shape_overrides(PROBLEMS["suite/matmul_rectangular"], 10)}
+        assert len(met & set(LADDER)) >= 6
+
+
+def test_channels_move_in_multiples_of_their_groups():
+    for overrides in shape_overrides(PROBLEMS["suite/group_norm"], 8):
+        assert dict(overrides).get("channels", 8) % 8 == 0
+
+
+def test_refused_sizes_are_put_back():
+    problem = PROBLEMS["suite/matmul_rectangular"]
+
+    def trial(moved):
+        return "refused" if "inner" in moved else "fits"
+
+    found = shape_overrides(problem, 6, trial)
+    assert len(found) == 6
+    assert all(set(dict(overrides)) == {"rows", "columns"} for overrides in found)
+
+
+@pytest.mark.parametrize("name", ["matmul_square", "matmul_tall_skinny", "conv2d_relu_bias"])
+def test_settled_shapes_run_within_four_times_the_cost(name):
+    problem = PROBLEMS[f"suite/{name}"]
+    own = measure(load(problem))
+    shapes = [spec for spec in settled_battery(problem) if spec.group == "shape"]
+    assert len(shapes) >= 5
+    for spec in shapes:
+        found = measure(load(problem, dict(spec.overrides)))
+        assert found.finite
+        assert found.work <= max(GROWTH * own.work, 4_000_000)
+        assert found.elements <= max(GROWTH * own.elements, SMALL_VOLUME)
+
+
+@given(
+    overrides=st.dictionaries(st.text(min_size=1), st.integers(1, 9)),
+    seed=st.integers(0, 2**32),
+    transform=st.sampled_from(sorted(TRANSFORMS)),
+)
+def test_specs_survive_json(overrides, seed, transform):
+    spec = InputSpec("x", "shape", seed, transform, tuple(overrides.items()))
+    assert InputSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_spec_with_a_missing_or_unknown_field_is_refused():
+    data = InputSpec("x", "shape", 1).to_json()
+    with pytest.raises(UsageError, match="colour"):
+        InputSpec.from_json({**data, "colour": 1})
+    del data["seed"]
+    with pytest.raises(UsageError, match="seed"):
+        InputSpec.from_json(data)
+
+
+def test_digests_see_values_shapes_and_dtypes():
+    x = torch.arange(6.0)
+    distinct = [[x], [x.reshape(2, 3)], [x.double()], [x, x], [x + 1], [x, 2], [x > 2]]
+    assert len({digest(inputs) for inputs in distinct}) == len(distinct)
+    assert digest([x.reshape(2, 3).t()]) == digest([x.reshape(2, 3).t().contiguous()])
+    assert digest([torch.tensor(0.0)]) != digest([torch.tensor(-0.0)])
