@@ -144,7 +144,8 @@ bx.array[:] = x.reshape(-1).view(np.uint8)
 plan = LaunchPlan((), (Launch("softmax", (2, 1, 1), (128, 1, 1), 512, (P("x"), P("y"), 150)),))
 print(device.run(image, plan, {{"x": bx, "y": by}}, fuel=10**6))
 e = np.exp(x - x.max(1, keepdims=True))
-np.testing.assert_allclose(by.array.view(np.float32).reshape(x.shape), e / e.sum(1, keepdims=True), rtol=1e-5)
+y = by.array.view(np.float32).reshape(x.shape)
+np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=1e-5)
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60

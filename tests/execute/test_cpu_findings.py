@@ -82,6 +82,44 @@ def test_a_write_past_the_end_is_lost(execute):
     np.testing.assert_array_equal(ran.outputs[1], np.full(4, PATTERN))
 
 
+def test_a_write_after_unordered_reads_of_one_warp_is_a_race(execute):
+    source = r"""
+    extern "C" __global__ void overwrite(const float* x, float* y) {
+        __shared__ float s[1];
+        if (threadIdx.x == 0) s[0] = x[0];
+        __syncwarp();
+        float sum = s[0];
+        if (threadIdx.x == 2) sum += *(volatile float*)s + 1.0f;
+        SYNC
+        if (threadIdx.x == 2) s[0] = sum;
+        y[threadIdx.x] = sum;
+    }
+    """
+    good = execute(source.replace("SYNC", "__syncwarp();"), 1, 4, X, Out((4,)))
+    assert good.result.findings == ()
+    # Lane 2 is the last reader in either order; the other lanes' reads must not be forgotten.
+    for order in ("forward", "reverse"):
+        ran = execute(source.replace("SYNC", ""), 1, 3, X, Out((4,)), order=order)
+        assert ran.kinds == {"race-shared"}
+
+
+def test_sub_masks_order_only_their_own_lanes(execute):
+    source = r"""
+    extern "C" __global__ void pairs(const float* x, float* y) {
+        __shared__ float s[32];
+        int t = threadIdx.x;
+        s[t] = x[t];
+        unsigned half = t < 16 ? 0x0000ffffu : 0xffff0000u;
+        __syncwarp(half);
+        y[t] = s[t ^ DISTANCE];
+    }
+    """
+    near = execute(source.replace("DISTANCE", "3"), 1, 32, X, Out((32,)))
+    assert near.result.findings == ()
+    far = execute(source.replace("DISTANCE", "16"), 1, 32, X, Out((32,)))
+    assert far.kinds == {"race-shared"}
+
+
 def test_an_access_far_outside_is_a_crash_and_the_process_lives(execute):
     a = np.zeros(10, np.float32)
     for index in ("i + 300000", "i - 300000", "(size_t)i * 123456789123ull + (1ull << 36)"):
@@ -323,7 +361,9 @@ def test_a_write_to_an_operand_is_named(execute):
 
 def test_a_deep_recursion_is_a_crash(execute):
     source = r"""
-    __device__ __noinline__ int down(volatile int* p, int n) { return n < 0 ? 0 : down(p, n + *p) + *p; }
+    __device__ __noinline__ int down(volatile int* p, int n) {
+        return n < 0 ? 0 : down(p, n + *p) + *p;
+    }
     extern "C" __global__ void recurse(int* x, int* y) { *y = down(x, 1); }
     """
     ran = execute(source, 1, 1, np.ones(1, np.int32), Out((1,), "int32"))
