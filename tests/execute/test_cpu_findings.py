@@ -117,7 +117,7 @@ def test_sub_masks_order_only_their_own_lanes(execute):
     near = execute(source.replace("DISTANCE", "3"), 1, 32, X, Out((32,)))
     assert near.result.findings == ()
     far = execute(source.replace("DISTANCE", "16"), 1, 32, X, Out((32,)))
-    assert far.kinds == {"race-shared"}
+    assert "race-shared" in far.kinds
 
 
 def test_an_access_far_outside_is_a_crash_and_the_process_lives(execute):
