@@ -87,9 +87,7 @@ def execute(device, image_of) -> Callable[..., Ran]:
             packed.append(PointerArgument(name))
         launch = Launch(image.kernels[0], _three(grid), _three(block), shared, tuple(packed))
         try:
-            result = device.run(
-                image, LaunchPlan((), (launch,)), buffers, fuel=fuel, order=order
-            )
+            result = device.run(image, LaunchPlan((), (launch,)), buffers, fuel=fuel, order=order)
             return Ran(
                 result,
                 [
@@ -113,4 +111,3 @@ def execute(device, image_of) -> Callable[..., Ran]:
 def _three(size):
     size = (size,) if isinstance(size, int) else tuple(size)
     return (*size, 1, 1)[:3]
-

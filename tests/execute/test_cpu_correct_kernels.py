@@ -196,10 +196,12 @@ def test_warp_operations_know_their_segments_and_masks(execute):
         mine[1] = __shfl_xor_sync(0xffffffffu, lane, 5);
         mine[2] = __shfl_sync(0xffffffffu, lane, 3, 16);
         mine[3] = __ballot_sync(0xffffffffu, lane % 3 == 0);
-        mine[4] = lane < 16 ? __reduce_add_sync(0x0000ffffu, lane) : __reduce_max_sync(0xffff0000u, -lane);
+        mine[4] = lane < 16 ? __reduce_add_sync(0x0000ffffu, lane)
+                            : __reduce_max_sync(0xffff0000u, -lane);
         mine[5] = __any_sync(0xffffffffu, lane == 9) + 2 * __all_sync(0xffffffffu, lane < 31);
         mine[6] = __match_any_sync(0xffffffffu, lane % 4);
-        mine[7] = __syncthreads_count(lane < 5) + 100 * __syncthreads_and(1) + 200 * __syncthreads_or(0);
+        mine[7] = __syncthreads_count(lane < 5) + 100 * __syncthreads_and(1);
+        mine[7] += 200 * __syncthreads_or(0);
     }
     """
     ran = execute(source, 1, 32, Out((32, 8), "int32"))

@@ -3,8 +3,8 @@
 A finding never ends a run; the kernel goes on under stated semantics:
 
 - Bytes outside a buffer, up to 1 MiB around it, read as the pattern ``0x3F003F00`` (0.501 in fp32,
-  1.75 in fp16, 0.5 in bf16) and writes to them are lost. Farther out is a ``crash``. Shared arrays
-  likewise, 2 MiB around.
+  1.75 in fp16, 0.5 in bf16) and writes to them are lost (the thread itself may still see its value,
+  in a register). Farther out is a ``crash``. Shared arrays likewise, 2 MiB around.
 - Scratch and shared memory hold that pattern until written, shared memory anew for each block.
 - Races go on in the order of threads that was asked for; a diverged barrier is released when every
   thread waits at one or has returned.

@@ -87,7 +87,7 @@ Conflict conflicting_read(const Record& r, bool global, bool atomic) {
 }
 
 void note_read(Record& r, bool global, uint16_t volatile_read) {
-  const uint32_t clock = now.clock[now.lane];
+  const uint32_t clock = now.own_clock;
   if (r.read_epoch != now.epoch) {
     const bool block_before = global && r.read_epoch >= now.launch_first &&
                               (r.read_epoch < now.block_first || (r.reader & kManyBlocks));
@@ -104,7 +104,9 @@ void note_read(Record& r, bool global, uint16_t volatile_read) {
     flags |= kManyWarps;
     r.read_clock = clock;
     r.read_lanes = 1u << now.lane;
-  } else if (now.clock[reader & 31] >= r.read_clock) {  // the readers so far are ordered before
+  } else if (reader == now.thread ? r.read_lanes == 1u << now.lane
+                                  : now.clock[reader & 31] >= r.read_clock) {
+    // The readers so far are ordered before this read.
     r.read_clock = clock;
     r.read_lanes = 1u << now.lane;
   } else {
@@ -116,7 +118,7 @@ void note_read(Record& r, bool global, uint16_t volatile_read) {
 
 void note_write(Record& r, bool atomic) {
   r.write_epoch = now.epoch;
-  r.write_clock = now.clock[now.lane];
+  r.write_clock = now.own_clock;
   r.writer = uint16_t(now.thread | (atomic ? kAtomicWrite : 0));
 }
 

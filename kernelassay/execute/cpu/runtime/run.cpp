@@ -112,7 +112,7 @@ void now_thread(int number) {
   now.thread = uint32_t(number);
   now.warp = now.thread / 32;
   now.lane = now.thread % 32;
-  now.clock = warp_clock(number);
+  now.clock = warp_clocks(number, &now.own_clock);
 }
 
 void report(FindingKind kind, const Region* region, uintptr_t address, size_t n, int other_thread,

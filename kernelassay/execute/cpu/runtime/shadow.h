@@ -25,7 +25,8 @@ constexpr uint16_t kVolatileRead = 0x2000;  // all reads in read_epoch were vola
 struct Now {
   uint32_t epoch, block_first, launch_first, run_first;
   uint32_t thread, warp, lane;
-  const uint32_t* clock;  // what this lane knows of its warp's lanes
+  uint32_t own_clock;
+  const uint32_t* clock;  // per lane of its warp: the latest access of it that this lane knows of
   bool acquired;          // see release_acquire() in checks.cpp
 };
 extern Now now;

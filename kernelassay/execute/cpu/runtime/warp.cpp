@@ -27,36 +27,55 @@ struct Meeting {
 struct Warp {
   uint32_t exists, done;
   int meeting_count;
-  bool clocks_moved;  // since they were last reset
   Meeting meetings[32];
-  uint32_t clocks[32][32];  // [lane][other]: the latest access of `other` that `lane` knows of
+  // Vector clocks. What a lane knows of another's accesses, up to which of its clocks, is in its row:
+  // `rows[lane]` for the lanes in `divided`, else `common`, which all lanes share after a meeting of
+  // the whole warp.
+  uint32_t own[32];
+  uint32_t common[32], rows[32][32];
+  uint32_t divided;
 };
 Warp warps[kWarps];
 
-void reset_clocks(Warp& warp) {
-  memset(warp.clocks, 0, sizeof warp.clocks);
-  for (int lane = 0; lane < 32; lane++) warp.clocks[lane][lane] = 1;
-  warp.clocks_moved = false;
+uint32_t* row_of(Warp& warp, int lane) {
+  return warp.divided >> lane & 1 ? warp.rows[lane] : warp.common;
 }
 
-// Everybody who met knows what anybody of them knew; their later accesses carry a later clock.
+void reset_clocks(Warp& warp) {
+  memset(warp.common, 0, sizeof warp.common);
+  for (uint32_t& clock : warp.own) clock = 1;
+  warp.divided = 0;
+}
+
+void raise(uint32_t* row, const uint32_t* other) {
+  for (int k = 0; k < 32; k++) row[k] = row[k] > other[k] ? row[k] : other[k];
+}
+
+// Everybody who met knows what anybody of them knew and did; their later accesses carry a later
+// clock, the same for all of them.
 void join_clocks(Warp& warp, uint32_t lanes) {
-  uint32_t joined[32] = {};
+  uint32_t joined[32];
+  memcpy(joined, warp.common, sizeof joined);
+  if (warp.divided & lanes) {
+    if ((warp.divided & lanes) == lanes) memset(joined, 0, sizeof joined);
+    for (uint32_t left = warp.divided & lanes; left; left &= left - 1)
+      raise(joined, warp.rows[__builtin_ctz(left)]);
+  }
   uint32_t latest = 0;
   for (uint32_t left = lanes; left; left &= left - 1) {
-    const uint32_t* row = warp.clocks[__builtin_ctz(left)];
-    for (int k = 0; k < 32; k++) joined[k] = row[k] > joined[k] ? row[k] : joined[k];
-  }
-  for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
-    latest = joined[lane] > latest ? joined[lane] : latest;
+    joined[lane] = warp.own[lane];
+    if (warp.own[lane] > latest) latest = warp.own[lane];
   }
-  for (uint32_t left = lanes; left; left &= left - 1) {
-    const int lane = __builtin_ctz(left);
-    memcpy(warp.clocks[lane], joined, sizeof joined);
-    warp.clocks[lane][lane] = latest + 1;
+  for (uint32_t left = lanes; left; left &= left - 1) warp.own[__builtin_ctz(left)] = latest + 1;
+  if (lanes == (warp.exists & ~warp.done)) {
+    memcpy(warp.common, joined, sizeof joined);
+    warp.divided = 0;
+    return;
   }
-  warp.clocks_moved = true;
+  for (uint32_t left = lanes; left; left &= left - 1)
+    memcpy(warp.rows[__builtin_ctz(left)], joined, sizeof joined);
+  warp.divided |= lanes;
 }
 
 uint64_t reduce(const Meeting& meeting) {
@@ -155,11 +174,15 @@ void warps_begin_block() {
     warp.exists = lanes >= 32 ? ~0u : (1u << lanes) - 1;
     warp.done = 0;
     warp.meeting_count = 0;
-    if (warp.clocks_moved || !warp.clocks[0][0]) reset_clocks(warp);
+    reset_clocks(warp);
   }
 }
 
-const uint32_t* warp_clock(int thread) { return warps[thread / 32].clocks[thread % 32]; }
+const uint32_t* warp_clocks(int thread, uint32_t* own) {
+  Warp& warp = warps[thread / 32];
+  *own = warp.own[thread % 32];
+  return row_of(warp, thread % 32);
+}
 
 void warp_lane_done(const Thread& thread) {
   Warp& warp = warps[thread.number / 32];
@@ -183,6 +206,7 @@ extern "C" uint64_t cu_warp(uint32_t mask, uint64_t value, int source, int op, u
   meeting.arrived |= 1u << lane;
   if (is_complete(warp, meeting)) {
     complete(warp, meeting, self.number / 32);
+    now_thread(self.number);  // its clocks moved
   } else {
     self.state = State::kInWarp;
     self.site = site;

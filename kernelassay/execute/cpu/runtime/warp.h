@@ -1,3 +1,4 @@
+// Warp operations, as the scheduler and the images see them.
 #pragma once
 #include <cstdint>
 
@@ -17,4 +18,5 @@ enum class WarpOp : int {
   kMaxUnsigned
 };
 
-const uint32_t* warp_clock(int thread);
+// What a thread knows of its warp's lanes (shadow.h), and its own clock.
+const uint32_t* warp_clocks(int thread, uint32_t* own);
