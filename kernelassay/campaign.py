@@ -49,6 +49,7 @@ class Campaign:
     problems: tuple[Problem, ...]
     options: PlanOptions
     jobs: int
+    refused: tuple[tuple[Problem, str], ...] = ()
 
     def manifest(self) -> dict[str, Any]:
         """The plan's identity, with the facts of this machine."""
@@ -68,7 +69,7 @@ class Campaign:
             "identity": self.options.backend,
             "rules": [rule.id for rule in self.options.rules],
             "quick": self.options.quick,
-            "problems": {problem.id: problem.digest for problem in self.problems},
+            "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},
         }
 
 
@@ -106,7 +107,13 @@ def run(campaign: Campaign, session: Session, reporter: Reporter) -> None:
     workers are ended and the exception goes on; finished units stay.
     """
     if not campaign.problems:
-        raise NothingToTestError("no problem is selected", hint="see `kernelassay problems`")
+        reasons = "; ".join(f"{p.id}: {reason}" for p, reason in campaign.refused)
+        raise NothingToTestError(
+            f"no problem is left to run ({reasons})" if reasons else "no problem is selected",
+            hint="see `kernelassay problems`",
+        )
+    for problem, reason in campaign.refused:
+        session.write_plan(problem.id, plan.refused_plan(problem, reason))
     compiler = find_compiler()
     shop = Workshop(compiler, build_runtime(compiler, session.images), session.images)
     queue: SimpleQueue[Problem] = SimpleQueue()

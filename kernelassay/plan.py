@@ -65,15 +65,7 @@ def make_plan(
     A problem that cannot be used yields a plan with ``refused`` set and no mutants; it is never
     dropped.
     """
-    base: dict[str, Any] = {
-        "problem": problem_record(problem),
-        "refused": "",
-        "calls": [],
-        "inputs": [],
-        "mutants": [],
-        "benign": [],
-        "controls": [],
-    }
+    base = refused_plan(problem, "")
     try:
         progress("tracing")
         calls = worker.open(problem)
@@ -91,6 +83,18 @@ def make_plan(
     except KernelassayError as error:
         base["refused"] = str(error)
     return base
+
+
+def refused_plan(problem: Problem, reason: str) -> dict[str, Any]:
+    """The plan of a problem that is not used, with the reason."""
+    return {
+        "problem": problem_record(problem),
+        "refused": reason,
+        "calls": [],
+        "inputs": [],
+        "mutants": [],
+        "benign": [],
+    }
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:
@@ -279,7 +283,7 @@ def _mutants(
         )
         for mutant in found:
             identity = identities[mutant.id]
-            record = {
+            record: dict[str, Any] = {
                 "id": mutant.id,
                 "call": call.id,
                 "style": style,

@@ -130,8 +130,8 @@ def _problem_facts(
 ) -> Iterable[MutantFacts]:
     by_output = matrix.witnessing(tolerance).any(axis=1)
     by_stop = matrix.stopping(tolerance).any(axis=1)
-    found = np.vectorize(bool, otypes=[bool])(matrix.columns["findings"]).any(axis=1)
-    infected = (matrix.columns["infected"] == 1).any(axis=1)
+    found = [any(bool(cell) for cell in row) for row in matrix.columns["findings"]]
+    infected = np.asarray(matrix.columns["infected"] == 1).any(axis=1)
     rejected = {p.name: rejects(matrix, p) for p in protocols}
     templates = {call["id"]: call["template"] for call in matrix.plan["calls"]}
     for mutant in filter(measured, matrix.plan["mutants"]):

@@ -19,7 +19,11 @@ from kernelassay.cli.selection import (
     problem_options,
     selected_rules,
 )
+from kernelassay.errors import ProblemError
 from kernelassay.problem import Problem
+
+SHRINK_SECONDS = 120.0
+SHRINK_BYTES = 8 << 30
 
 
 class ProgressLines:
@@ -137,16 +141,17 @@ def run(
 
     selection = Selection(names, kernelbench, level, files, quick)
     chosen = selected_rules(rules)
-    problems = selection.problems()
+    problems, refused = selection.problems(), ()
     if shrink:
-        problems = shrunk(problems)
+        problems, refused = shrunk(problems)
     backend = campaigns.identity_backend(identity)
     if backend == "host":
         click.echo(
             "note: NVRTC is not installed, so equivalent mutants are told by the host compiler",
             err=True,
         )
-    campaign = campaigns.Campaign(problems, PlanOptions(chosen, quick, backend), jobs)
+    options = PlanOptions(chosen, quick, backend)
+    campaign = campaigns.Campaign(problems, options, jobs, refused)
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     manifest = campaign.manifest()
     if kernelbench is not None:
@@ -167,17 +172,35 @@ def run(
         click.echo(f"digest:  {summary['digest']}")
 
 
-def shrunk(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """The problems scaled down; one that cannot be is kept as it is, with a note."""
-    from kernelassay.shrink import shrink_problem_safely
+def shrunk(
+    problems: tuple[Problem, ...],
+) -> tuple[tuple[Problem, ...], tuple[tuple[Problem, str], ...]]:
+    """The problems scaled down, and those that cannot be, with the reason.
 
-    result = []
+    Problem code runs in limited workers.
+    """
+    from kernelassay.execute.sandbox import run_limited
+    from kernelassay.shrink import shrink
+
+    fitting: list[Problem] = []
+    refused: list[tuple[Problem, str]] = []
     for problem in problems:
-        report = shrink_problem_safely(problem)
+        try:
+            report = run_limited(
+                shrink,
+                (problem,),
+                seconds=SHRINK_SECONDS,
+                memory_bytes=SHRINK_BYTES,
+                where=problem.id,
+            )
+        except ProblemError as error:
+            refused.append((problem, str(error)))
+            continue
         if report.reason:
-            click.echo(f"note: {problem.id} is not shrunk: {report.reason}", err=True)
-        result.append(report.problem)
-    return tuple(result)
+            refused.append((problem, f"cannot be shrunk: {report.reason}"))
+        else:
+            fitting.append(report.problem)
+    return tuple(fitting), tuple(refused)
 
 
 def _summary(store: Any) -> dict[str, Any]:
