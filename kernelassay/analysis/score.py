@@ -128,10 +128,10 @@ def mutant_facts(
 def _problem_facts(
     matrix: ProblemMatrix, protocols: Sequence[Protocol], tolerance: float
 ) -> Iterable[MutantFacts]:
-    by_output = matrix.witnessing(tolerance).any(axis=1)
-    by_stop = matrix.stopping(tolerance).any(axis=1)
+    by_output = _anywhere(matrix.witnessing(tolerance))
+    by_stop = _anywhere(matrix.stopping(tolerance))
     found = [any(bool(cell) for cell in row) for row in matrix.columns["findings"]]
-    infected = np.asarray(matrix.columns["infected"] == 1).any(axis=1)
+    infected = _anywhere(matrix.columns["infected"] == 1)
     rejected = {p.name: rejects(matrix, p) for p in protocols}
     templates = {call["id"]: call["template"] for call in matrix.plan["calls"]}
     for mutant in filter(measured, matrix.plan["mutants"]):
@@ -148,6 +148,11 @@ def _problem_facts(
             infected=bool(infected[row]),
             detected={name: bool(rows[row]) for name, rows in rejected.items()},
         )
+
+
+def _anywhere(cells: NDArray[Any]) -> NDArray[np.bool_]:
+    """Per candidate, whether the property holds on any input."""
+    return np.asarray(cells.any(axis=1))
 
 
 def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:

@@ -141,7 +141,8 @@ def run(
 
     selection = Selection(names, kernelbench, level, files, quick)
     chosen = selected_rules(rules)
-    problems, refused = selection.problems(), ()
+    problems = selection.problems()
+    refused: tuple[tuple[Problem, str], ...] = ()
     if shrink:
         problems, refused = shrunk(problems)
     backend = campaigns.identity_backend(identity)
