@@ -113,7 +113,17 @@ def test_no_two_rules_share_an_id_and_each_is_of_a_known_family() -> None:
     assert all(id_ == id_.lower() and " " not in id_ for id_ in ids)
 
 
-@pytest.mark.parametrize(("family", "least"), [("arithmetic", 23), ("indexing", 27)])
+@pytest.mark.parametrize(
+    ("family", "least"),
+    [
+        ("arithmetic", 23),
+        ("indexing", 27),
+        ("semantic", 34),
+        ("boundary", 34),
+        ("synchronization", 15),
+        ("precision", 36),
+    ],
+)
 def test_a_family_has_all_its_rules(family: str, least: int) -> None:
     assert len(catalogue.select([family])) >= least
 
