@@ -119,7 +119,7 @@ NORMS = [
     case(
         "instance norm",
         "batch_norm",
-        lambda x: F.instance_norm(x),
+        F.instance_norm,
         lambda n: ((2, 3, n + 1),),
     ),
     case(
@@ -213,7 +213,7 @@ BROADCASTS = [
         lambda n: ((3, 4, n), (3, 1, n)),
     ),
     case("a scalar tensor", "pointwise", lambda x, s: x * s + 1, lambda n: ((3, n), ())),
-    case("triangle", "pointwise", lambda x: torch.tril(x), rows),
+    case("triangle", "pointwise", torch.tril, rows),
 ]
 CASES = [
     *REDUCTIONS,

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from kernelassay.errors import ProblemError, UnsupportedError
+from kernelassay.kernel import TensorMeta
+from kernelassay.trace import meta, state_of, trace
+
+
+class ConvNorm(nn.Module):
+    def __init__(self, channels: int = 4) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, channels, 3)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor, factor: float) -> Tensor:
+        return F.mish(self.norm(self.conv(x))) * factor
+
+
+def image(batch: int = 2, side: int = 9) -> Tensor:
+    return torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def targets(module: nn.Module, *inputs: object) -> list[str]:
+    nodes = trace(module, inputs).nodes.values()
+    return [str(node.target) for node in nodes if node.op == "call_function"]
+
+
+def test_a_run_equals_the_module_bit_for_bit() -> None:
+    module = ConvNorm()
+    traced = trace(module, (image(), 2.0))
+    values = traced.run(state_of(module), (image(), 2.0))
+    assert torch.equal(values[traced.outputs[0]], module(image(), 2.0))
+
+
+def test_a_run_returns_every_value_of_the_graph() -> None:
+    module = ConvNorm()
+    values = trace(module, (image(), 2.0)).run(state_of(module), (image(), 2.0))
+    assert {"x", "p_conv_weight", "convolution", "mish", "mul"} <= set(values)
+
+
+def test_a_graph_can_be_fed_other_parameters() -> None:
+    traced = trace(ConvNorm(), (image(), 2.0))
+    other = ConvNorm()
+    values = traced.run(state_of(other), (image(), 2.0))
+    assert torch.equal(values[traced.outputs[0]], other(image(), 2.0))
+
+
+def test_tracing_leaves_parameters_and_statistics_alone() -> None:
+    module = ConvNorm()
+    before = {name: tensor.clone() for name, tensor in state_of(module).items()}
+    trace(module, (image(), 2.0))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state_of(module).items())
+    assert module.training
+
+
+@pytest.mark.parametrize(("batch", "side"), [(1, 9), (3, 12), (7, 33)])
+def test_the_signature_is_the_same_at_other_shapes(batch: int, side: int) -> None:
+    module = ConvNorm()
+    reference = trace(module, (image(), 2.0))
+    assert trace(module, (image(batch, side), 2.0)).signature() == reference.signature()
+
+
+def test_the_signature_is_the_same_for_another_number_of_channels() -> None:
+    inputs = (image(), 2.0)
+    assert trace(ConvNorm(5), inputs).signature() == trace(ConvNorm(4), inputs).signature()
+
+
+def test_the_signature_tells_operators_apart() -> None:
+    x = (image(),)
+    assert trace(nn.ReLU(), x).signature() != trace(nn.Tanh(), x).signature()
+
+
+def test_running_statistics_are_dropped() -> None:
+    traced = trace(ConvNorm(), (image(), 2.0))
+    assert traced.outputs == ("mul",)
+    assert "b_norm_num_batches_tracked" not in traced.nodes
+    getitems = [name for name in traced.nodes if name.startswith("getitem")]
+    assert len(getitems) == 1
+
+
+def test_composites_that_are_only_close_when_decomposed_stay_whole() -> None:
+    assert targets(nn.Softplus(), image()) == ["aten.softplus.default"]
+    assert targets(nn.Mish(), image()) == ["aten.mish.default"]
+    classes = torch.zeros(4, dtype=torch.long)
+    loss = targets(nn.CrossEntropyLoss(), torch.rand(4, 5), classes)
+    assert loss == ["aten.cross_entropy_loss.default"]
+
+
+def test_numbers_among_the_inputs_are_baked_in() -> None:
+    traced = trace(ConvNorm(), (image(), 3.0))
+    assert traced.inputs == ("x", "factor")
+    assert traced.nodes["mul"].args[1] == 3.0
+
+
+def test_meta_tells_shape_and_dtype() -> None:
+    traced = trace(ConvNorm(), (image(), 2.0))
+    assert meta(traced.nodes["mul"]) == TensorMeta((2, 4, 7, 7), "float32")
+
+
+def test_random_operators_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="native_dropout"):
+        trace(nn.Dropout(0.5), (image(),))
+
+
+def test_dropout_of_nothing_is_no_random_operator() -> None:
+    assert "dropout" not in "".join(targets(nn.Dropout(0.0), image()))
+
+
+def test_recurrent_layers_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="lstm"):
+        trace(nn.LSTM(3, 4), (torch.rand(5, 2, 3),))
+
+
+def test_a_frozen_floating_point_tensor_is_refused() -> None:
+    table = torch.rand(3)
+
+    class Frozen(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * table
+
+    with pytest.raises(UnsupportedError, match=r"froze a floating-point tensor of shape \(3,\)"):
+        trace(Frozen(), (torch.rand(2, 3),))
+
+
+def test_a_buffer_that_is_not_saved_is_fed_from_the_state_or_from_the_trace() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.tril(torch.ones(3, 3)), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.mask
+
+    x = (torch.ones(3, 3),)
+    traced = trace(Masked(), x)
+    assert torch.equal(traced.run({}, x)["mul"], torch.tril(torch.ones(3, 3)))
+    assert torch.equal(traced.run({"mask": torch.zeros(3, 3)}, x)["mul"], torch.zeros(3, 3))
+
+
+def test_a_module_with_data_dependent_control_flow_is_a_problem_error() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(ProblemError, match=r"torch\.export refuses"):
+        trace(Branch(), (image(),))
+
+
+def test_a_missing_parameter_is_named() -> None:
+    with pytest.raises(ProblemError, match=r"conv\.weight"):
+        trace(ConvNorm(), (image(), 2.0)).run({}, (image(), 2.0))
