@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from kernelassay.analysis.score import (
     Buckets,
     MutantFacts,
@@ -19,13 +17,13 @@ from kernelassay.analysis.score import (
     score,
     vacuous,
 )
-from kernelassay.gate import HEADROOM
 from kernelassay.matrix import ProblemMatrix, load, measured
 from kernelassay.mutation.catalogue import RULES
 from kernelassay.protocols import Protocol
 from kernelassay.session import Session
 
-OTHER_TOLERANCES = (1e-2, 1e-4)
+OTHER_TOLERANCES = (1e-2, 1e-4, None)
+"""``None``: the tightest tolerance of each input that every correct kernel still passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +39,9 @@ class RuleCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Denominator:
-    """The witnessed mutants at one tolerance, and what counts there."""
+    """The witnessed mutants at one tolerance (``None``: each input's tightest)."""
 
-    tolerance: float
+    tolerance: float | None
     valid_inputs: int
     account: Buckets
 
@@ -92,7 +90,6 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
     plans = session.plans()
     matrices = load(session)
     facts = mutant_facts(matrices, protocols, tolerance)
-    tightest = tightest_tolerance(matrices)
     return AuditResult(
         session=str(session.root),
         manifest=session.manifest,
@@ -107,10 +104,7 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
         cells=sum(len(matrix.candidates) * len(matrix.inputs) for matrix in matrices),
         account=buckets(plans, facts),
         account_by_family=_by_family(plans, facts),
-        denominators=tuple(
-            _denominator(plans, matrices, protocols, t)
-            for t in sorted({*OTHER_TOLERANCES, tightest}, reverse=True)
-        ),
+        denominators=tuple(_denominator(plans, matrices, protocols, t) for t in OTHER_TOLERANCES),
         scores=tuple(score(matrices, facts, p, tolerance) for p in protocols),
         vacuous={p.name: vacuous(matrices, p) for p in protocols},
         survivors={p.name: survival_reasons(matrices, facts, p) for p in protocols},
@@ -118,22 +112,6 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
         coverage=rule_coverage(plans, facts),
         official_shapes=all(p["problem"]["official_shape"] for p in plans),
     )
-
-
-def tightest_tolerance(matrices: Sequence[ProblemMatrix]) -> float:
-    """The smallest tolerance that every benign variant still passes on every official input.
-
-    Rounded up to two significant digits, with the validity gate's headroom.
-    """
-    worst = max(
-        max(record["benign_worst"], record["reference_error"])
-        for matrix in matrices
-        for record in matrix.plan["inputs"]
-        if record["group"] == "official" and record["valid"]
-    )
-    needed = max(worst / HEADROOM, 1e-9)
-    step = 10.0 ** (np.floor(np.log10(needed)) - 1)
-    return float(f"{np.ceil(needed / step) * step:.1e}")
 
 
 def survival_reasons(
@@ -206,7 +184,7 @@ def _denominator(
     plans: Sequence[Mapping[str, Any]],
     matrices: Sequence[ProblemMatrix],
     protocols: Sequence[Protocol],
-    tolerance: float,
+    tolerance: float | None,
 ) -> Denominator:
     facts = mutant_facts(matrices, protocols, tolerance)
     valid = sum(int(matrix.valid_at(tolerance).sum()) for matrix in matrices)
