@@ -26,6 +26,9 @@ OTHER_TOLERANCES = (1e-2, 1e-4, None)
 """``None``: the tightest tolerance of each input that every correct kernel still passes."""
 
 
+BARRIER_DROPS = ("barrier-delete", "loop-tail-barrier-delete", "syncwarp-delete")
+
+
 @dataclass(frozen=True, slots=True)
 class RuleCoverage:
     """What one rule did in a session."""
@@ -65,6 +68,9 @@ class AuditResult:
     vacuous: Mapping[str, Mapping[str, Sequence[str]]]
     survivors: Mapping[str, Mapping[str, int]]
     findings: Mapping[str, int]
+    false_findings: Share
+    dropped_barriers: Share
+    unflagged_barriers: tuple[tuple[str, str], ...]
     coverage: tuple[RuleCoverage, ...]
     official_shapes: bool
 
@@ -90,6 +96,8 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
     plans = session.plans()
     matrices = load(session)
     facts = mutant_facts(matrices, protocols, tolerance)
+    dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS]
+    unflagged = [fact for fact in dropped if not fact.flagged]
     return AuditResult(
         session=str(session.root),
         manifest=session.manifest,
@@ -109,6 +117,9 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
         vacuous={p.name: vacuous(matrices, p) for p in protocols},
         survivors={p.name: survival_reasons(matrices, facts, p) for p in protocols},
         findings=dict(Counter(k for m in matrices for k in finding_kinds(m))),
+        false_findings=false_findings(matrices),
+        dropped_barriers=Share(len(dropped) - len(unflagged), len(dropped)),
+        unflagged_barriers=tuple((f.problem, f.id) for f in unflagged),
         coverage=rule_coverage(plans, facts),
         official_shapes=all(p["problem"]["official_shape"] for p in plans),
     )
@@ -137,6 +148,18 @@ def survival_reasons(
         else:
             reasons["tolerated"] += 1
     return dict(reasons)
+
+
+def false_findings(matrices: Sequence[ProblemMatrix]) -> Share:
+    """Cells of correct kernels (originals, benign variants) that carry a sanitizer finding."""
+    cells = [
+        bool(found)
+        for matrix in matrices
+        for name, row in zip(matrix.candidates, matrix.columns["findings"], strict=True)
+        if name.startswith(("original/", "benign/"))
+        for found in row
+    ]
+    return Share(sum(cells), len(cells))
 
 
 def finding_kinds(matrix: ProblemMatrix) -> list[str]:

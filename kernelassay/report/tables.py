@@ -167,6 +167,10 @@ def _notes(console: Console, result: AuditResult) -> None:
     rejected = sum(len(reasons) for reasons in result.invalid_inputs.values())
     if rejected:
         console.print(f"inputs rejected by the validity gate: {rejected} (listed in audit.json)")
+    console.print(
+        f"dropped barriers flagged: {percent(result.dropped_barriers)};"
+        f" findings on correct kernels: {percent(result.false_findings)} of their cells"
+    )
     if result.findings:
         console.print(f"sanitizer findings, mutants by kind: {_counts(result.findings)}")
 
