@@ -25,7 +25,6 @@ from kernelassay.plan import PlanOptions, Workshop
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
 
-
 STOP_SECONDS = 15.0
 """How long a stopped lane may finish a compilation; it writes nothing any more."""
 
