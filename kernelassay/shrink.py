@@ -117,7 +117,8 @@ class _Search:
         except ProblemError as error:
             return self._refuse(error.what)
         if self._over_budget(found):
-            self.least_work = min(self.least_work or found.work, found.work)
+            if found.work > self.budget.work:
+                self.least_work = min(self.least_work or found.work, found.work)
             return self._refuse("too large")
         if not found.finite:
             return self._refuse("the output is not finite")
