@@ -229,7 +229,7 @@ def _refuse_unsupported(nodes: Iterable[fx.Node]) -> None:
     random, dynamic = [], []
     for node in nodes:
         tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags and not _is_identity_dropout(node):
+        if torch.Tag.nondeterministic_seeded in tags and not _draws_nothing(node):
             random.append(_target_name(node))
         if torch.Tag.data_dependent_output in tags or not _is_static(node.meta.get("val")):
             dynamic.append(_target_name(node))
@@ -244,10 +244,12 @@ def _is_static(value: Any) -> bool:
     return all(isinstance(extent, int) for shape in shapes for extent in shape)
 
 
-def _is_identity_dropout(node: fx.Node) -> bool:
+def _draws_nothing(node: fx.Node) -> bool:
+    """Whether a dropout, or an attention's, is off."""
     name = _target_name(node)
-    if name == "aten.scaled_dot_product_attention.default":
-        return (node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)) == 0.0
+    if "scaled_dot_product_attention" in name:
+        given = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
+        return bool(given == 0.0)
     return "dropout" in name and (node.args[1] == 0.0 or node.args[2] is False)
 
 

@@ -110,6 +110,19 @@ def test_dropout_of_nothing_is_no_random_operator() -> None:
     assert "dropout" not in "".join(targets(nn.Dropout(0.0), image()))
 
 
+def test_attention_stays_whole_and_is_random_only_with_dropout() -> None:
+    def attend(dropout: float) -> list[str]:
+        class Attention(nn.Module):
+            def forward(self, q: Tensor) -> Tensor:
+                return F.scaled_dot_product_attention(q, q, q, dropout_p=dropout)
+
+        return targets(Attention(), torch.rand(2, 3, 4, 5))
+
+    assert attend(0.0) == ["aten.scaled_dot_product_attention.default"]
+    with pytest.raises(UnsupportedError, match="scaled_dot_product_attention"):
+        attend(0.1)
+
+
 def test_recurrent_layers_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match="lstm"):
         trace(nn.LSTM(3, 4), (torch.rand(5, 2, 3),))
