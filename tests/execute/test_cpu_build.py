@@ -266,6 +266,17 @@ def test_a_launch_of_an_unknown_kernel_or_with_missing_arguments_fails(device, i
         assert (result.outcome, why in result.detail) == ("launch-failure", True)
 
 
+def test_empty_buffers_are_buffers_and_missing_ones_are_named(device, image_of):
+    empty = device.buffer("c", 0, role="output")
+    assert empty.array.shape == (0,)
+    pointers = tuple(PointerArgument(name) for name in ("c", "c", "c"))
+    plan = LaunchPlan((), (Launch("vadd", (1, 1, 1), (32, 1, 1), 0, (*pointers, 0)),))
+    assert device.run(image_of(VADD), plan, {"c": empty}, fuel=99).findings == ()
+    with pytest.raises(UsageError, match="buffer 'c', which was not handed over"):
+        device.run(image_of(VADD), plan, {}, fuel=99)
+    empty.release()
+
+
 def test_an_unknown_thread_order_is_refused(device, image_of):
     with pytest.raises(UsageError, match="unknown thread order 'sideways'"):
         device.run(image_of(VADD), LaunchPlan((), ()), {}, fuel=1, order="sideways")

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelassay.errors import UsageError
 from kernelassay.execute.cpu.geometry import launch_error
 from kernelassay.kernel import LaunchPlan, Memset, PointerArgument, Scalar
 
@@ -122,4 +123,10 @@ def _slot(argument: PointerArgument | Scalar, addresses: Mapping[str, int]) -> b
 
 
 def _address(pointer: PointerArgument, addresses: Mapping[str, int]) -> int:
-    return (addresses[pointer.buffer] + pointer.byte_offset) & U64
+    address = addresses.get(pointer.buffer)
+    if address is None:
+        raise UsageError(
+            f"the plan names buffer {pointer.buffer!r}, which was not handed over",
+            hint=f"there are {', '.join(sorted(addresses)) or 'none'}",
+        )
+    return (address + pointer.byte_offset) & U64

@@ -53,11 +53,14 @@ int region_map(size_t nbytes, Role role, bool right_aligned) {
     if (region.live) continue;
     const uintptr_t middle = global_base + (uintptr_t(window) << kWindowShift) +
                              (uintptr_t{1} << (kWindowShift - 1));
-    void* mapping = mmap(reinterpret_cast<void*>(middle - kSlack), body + 2 * kSlack,
-                         PROT_READ | PROT_WRITE, kFlags | MAP_FIXED, -1, 0);
-    if (mapping == MAP_FAILED) return -1;
     Record* records = records_map(nbytes);
     if (!records) return -1;
+    void* mapping = mmap(reinterpret_cast<void*>(middle - kSlack), body + 2 * kSlack,
+                         PROT_READ | PROT_WRITE, kFlags | MAP_FIXED, -1, 0);
+    if (mapping == MAP_FAILED) {
+      munmap(records, (nbytes + 4) * sizeof(Record));
+      return -1;
+    }
     const uintptr_t low = middle + (right_aligned ? body - round_up(nbytes, 16) : 0);
     region = Region{low, low + nbytes, records, 0, 2, role, true, false, nbytes, nullptr, ""};
     return window;
