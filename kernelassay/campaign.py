@@ -25,6 +25,9 @@ from kernelassay.plan import PlanOptions, Workshop
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
 
+STOP_SECONDS = 15.0
+"""How long a stopped lane may finish a compilation; it writes nothing any more."""
+
 
 class Reporter(Protocol):
     """Receives progress; called from lane threads."""
@@ -135,7 +138,7 @@ def run(campaign: Campaign, session: Session, reporter: Reporter) -> None:
         for lane in lanes:
             lane.stop()
         for lane in lanes:
-            lane.join()
+            lane.join(STOP_SECONDS)
     for lane in lanes:
         if lane.failure:
             raise lane.failure
@@ -162,7 +165,7 @@ class _Lane(threading.Thread):
 
     def stop(self) -> None:
         self._stopped.set()
-        self._worker.close()
+        self._worker.stop()
 
     def run(self) -> None:
         try:

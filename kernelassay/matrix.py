@@ -19,6 +19,9 @@ from kernelassay.session import Session, inputs_of
 
 Bools = NDArray[np.bool_]
 
+FLOOR = 1e-6
+"""No tolerance is tighter than this: about eight units in the last place of float32 at 1."""
+
 
 @dataclass(frozen=True)
 class ProblemMatrix:
@@ -79,23 +82,35 @@ class ProblemMatrix:
             return np.asarray((column("nan_matches") == 1) & infinities)
         return np.asarray((column("out_nan") == 0) & (column("ref_nan") == 0) & infinities)
 
-    def valid_at(self, tolerance: float) -> Bools:
-        """Inputs on which references agree and correct variants pass with headroom. [inputs]."""
-        limit = tolerance * HEADROOM
+    def limits(self, tolerance: float | None) -> NDArray[np.float64]:
+        """Per input, the error that proves a fault at a tolerance; NaN if not valid there.
+
+        ``None`` is the tightest tolerance of each input: what every correct kernel and the
+        references pass, with the gate's headroom, and no less than :data:`FLOOR`.
+        """
         facts = {record["id"]: record for record in self.plan["inputs"]}
-        return np.array(
-            [
-                max(facts[name]["benign_worst"], facts[name]["reference_error"]) <= limit
-                for name in self.inputs
-            ]
+        strays = np.array(
+            [max(facts[n]["benign_worst"], facts[n]["reference_error"]) for n in self.inputs]
         )
+        needed = strays / HEADROOM
+        if tolerance is None:
+            return np.maximum(needed, FLOOR)
+        return np.where(needed <= tolerance, tolerance, np.nan)
 
-    def witnessing(self, tolerance: float) -> Bools:
+    def valid_at(self, tolerance: float | None) -> Bools:
+        """Inputs on which references agree and correct variants pass with headroom. [inputs]."""
+        return np.asarray(~np.isnan(self.limits(tolerance)))
+
+    def witnessing(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by output at a tolerance: valid input, exact reference."""
-        fails = self.ran & ~self.accepted(AcceptanceRule(tolerance, nonfinite="matched"), "exact")
-        return np.asarray(fails & self.valid_at(tolerance)[None, :])
+        limits = self.limits(tolerance)[None, :]
+        matched = AcceptanceRule(np.inf, nonfinite="matched")
+        with np.errstate(invalid="ignore"):
+            strays = self.columns["exact_critical_tolerance"] > limits
+        differs = strays | ~self._nonfinite_ok(matched, "exact")
+        return np.asarray(self.ran & differs & ~np.isnan(limits))
 
-    def stopping(self, tolerance: float) -> Bools:
+    def stopping(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by a crash, a hang or a failed launch on a valid input."""
         stopped = np.isin(self.columns["outcome"], ("crash", "timeout", "launch-failure"))
         return np.asarray(stopped & self.valid_at(tolerance)[None, :])

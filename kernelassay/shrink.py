@@ -68,7 +68,7 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
     """
     search = _Search(replace(problem, shrunk=()), budget or Budget())
     load(search.problem)  # an import error is the user's to see, not a refused candidate
-    if search.fits({}):
+    if search.affords_original() and search.fits({}):
         return search.report({})
     found = next((sizes for sizes in _candidates(search.problem) if search.fits(sizes)), None)
     if found is not None:
@@ -92,7 +92,18 @@ class _Search:
     constant: dict[str, int] | None = None
     least_work: int | None = None
     measured: dict[tuple[tuple[str, int], ...], Measure] = field(default_factory=dict)
-    _original: tuple[Extent, ...] | None = None
+    _original: tuple[Extent, ...] = ()
+
+    def affords_original(self) -> bool:
+        """Whether the original sizes are within the budget, without computing any data."""
+        try:
+            found = measure(load(self.problem), fake=True)
+        except Exception:
+            # Data-dependent code does not run without data: the plain floors hold then, and the
+            # element limit guards the real run.
+            return True
+        self._original = found.extents
+        return not self._over_budget(found)
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Run at ``sizes``; False, with a reason counted, when they do not do."""
@@ -105,13 +116,9 @@ class _Search:
             return self._refuse("too large")
         except ProblemError as error:
             return self._refuse(error.what)
-        too_large = (
-            found.work > self.budget.work
-            or found.elements > self.budget.elements
-            or found.operations > self.budget.operations
-        )
-        if too_large:
-            self.least_work = min(self.least_work or found.work, found.work)
+        if self._over_budget(found):
+            if found.work > self.budget.work:
+                self.least_work = min(self.least_work or found.work, found.work)
             return self._refuse("too large")
         if not found.finite:
             return self._refuse("the output is not finite")
@@ -145,6 +152,13 @@ class _Search:
             notes,
         )
 
+    def _over_budget(self, found: Measure) -> bool:
+        return (
+            found.work > self.budget.work
+            or found.elements > self.budget.elements
+            or found.operations > self.budget.operations
+        )
+
     def _refuse(self, reason: str) -> bool:
         self.refusals[reason] += 1
         return False
@@ -153,7 +167,7 @@ class _Search:
         """Which extent fell below its floor and below the original; empty when none did."""
         if all(extent.length >= FLOORS[extent.kind] for extent in found.extents):
             return ""
-        original = self._original_extents()
+        original = self._original
         same = [(e.operation, e.kind) for e in original] == [
             (e.operation, e.kind) for e in found.extents
         ]
@@ -172,15 +186,6 @@ class _Search:
             if extent.length < min(before, FLOORS[extent.kind]):
                 return f"{extent.operation} would run over {extent.length} instead of {before}"
         return ""
-
-    def _original_extents(self) -> tuple[Extent, ...]:
-        if self._original is None:
-            try:
-                self._original = measure(load(self.problem), fake=True).extents
-            except Exception:
-                # Data-dependent code cannot run without data; the plain floors hold then.
-                self._original = ()
-        return self._original
 
 
 # ---- the search --------------------------------------------------------------------------------
@@ -288,7 +293,7 @@ def _why(search: _Search, problem: Problem) -> str:
     """The reason a problem could not be scaled, from the refusals."""
     if not search.problem.sizes:
         return "it has no module-level integer that is a size" + _literals(problem)
-    if search.refusals["too large"] == search.evaluations:
+    if set(search.refusals) <= {"too large"}:
         least = f" (at least {search.least_work / 1e6:.1f}M)" if search.least_work else ""
         return f"it stays above the budget at every size tried{least}" + _literals(problem)
     del search.refusals["too large"]

@@ -243,3 +243,16 @@ def test_json_output_is_one_versioned_document(finished, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "kernelassay/audit"
     assert document["schema_version"] == 1
+
+
+def test_ctrl_c_ends_soon_and_the_same_command_resumes(finished, tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
+    root = tmp_path / "s"
+    process = subprocess.Popen([sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not list(root.glob("cells/*/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    assert measure(root) == finished[1]

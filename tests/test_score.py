@@ -143,6 +143,15 @@ def test_a_witness_needs_an_input_that_is_valid_at_its_tolerance(tmp_path):
     assert matrices[0].valid_at(1e-3).tolist() == [False] * 5 + [True]
 
 
+def test_the_tightest_tolerance_is_the_inputs_own(tmp_path):
+    (matrix,) = load(session(tmp_path / "s"))
+    assert matrix.limits(None).tolist() == [4e-3] * 5 + [1e-6]
+    assert matrix.valid_at(None).all()
+    facts = {f.id: f for f in mutant_facts((matrix,), (V01,), None)}
+    assert facts["tolerated"].by_output
+    assert not facts["quiet"].by_output
+
+
 def test_a_rejected_original_vetoes_the_score(tmp_path):
     matrices = load(session(tmp_path / "s", original_error=1.0))
     with pytest.raises(ControlError, match="rejects the correct kernel"):

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from kernelassay.analysis.score import (
     Buckets,
     MutantFacts,
@@ -19,13 +17,16 @@ from kernelassay.analysis.score import (
     score,
     vacuous,
 )
-from kernelassay.gate import HEADROOM
 from kernelassay.matrix import ProblemMatrix, load, measured
 from kernelassay.mutation.catalogue import RULES
 from kernelassay.protocols import Protocol
 from kernelassay.session import Session
 
-OTHER_TOLERANCES = (1e-2, 1e-4)
+OTHER_TOLERANCES = (1e-2, 1e-4, None)
+"""``None``: the tightest tolerance of each input that every correct kernel still passes."""
+
+
+BARRIER_DROPS = ("barrier-delete", "loop-tail-barrier-delete", "syncwarp-delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class RuleCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Denominator:
-    """The witnessed mutants at one tolerance, and what counts there."""
+    """The witnessed mutants at one tolerance (``None``: each input's tightest)."""
 
-    tolerance: float
+    tolerance: float | None
     valid_inputs: int
     account: Buckets
 
@@ -67,6 +68,9 @@ class AuditResult:
     vacuous: Mapping[str, Mapping[str, Sequence[str]]]
     survivors: Mapping[str, Mapping[str, int]]
     findings: Mapping[str, int]
+    false_findings: Share
+    dropped_barriers: Share
+    unflagged_barriers: tuple[tuple[str, str], ...]
     coverage: tuple[RuleCoverage, ...]
     official_shapes: bool
 
@@ -92,7 +96,8 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
     plans = session.plans()
     matrices = load(session)
     facts = mutant_facts(matrices, protocols, tolerance)
-    tightest = tightest_tolerance(matrices)
+    dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS]
+    unflagged = [fact for fact in dropped if not fact.flagged]
     return AuditResult(
         session=str(session.root),
         manifest=session.manifest,
@@ -107,33 +112,17 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
         cells=sum(len(matrix.candidates) * len(matrix.inputs) for matrix in matrices),
         account=buckets(plans, facts),
         account_by_family=_by_family(plans, facts),
-        denominators=tuple(
-            _denominator(plans, matrices, protocols, t)
-            for t in sorted({*OTHER_TOLERANCES, tightest}, reverse=True)
-        ),
+        denominators=tuple(_denominator(plans, matrices, protocols, t) for t in OTHER_TOLERANCES),
         scores=tuple(score(matrices, facts, p, tolerance) for p in protocols),
         vacuous={p.name: vacuous(matrices, p) for p in protocols},
         survivors={p.name: survival_reasons(matrices, facts, p) for p in protocols},
         findings=dict(Counter(k for m in matrices for k in finding_kinds(m))),
+        false_findings=false_findings(matrices),
+        dropped_barriers=Share(len(dropped) - len(unflagged), len(dropped)),
+        unflagged_barriers=tuple((f.problem, f.id) for f in unflagged),
         coverage=rule_coverage(plans, facts),
         official_shapes=all(p["problem"]["official_shape"] for p in plans),
     )
-
-
-def tightest_tolerance(matrices: Sequence[ProblemMatrix]) -> float:
-    """The smallest tolerance that every benign variant still passes on every official input.
-
-    Rounded up to two significant digits, with the validity gate's headroom.
-    """
-    worst = max(
-        max(record["benign_worst"], record["reference_error"])
-        for matrix in matrices
-        for record in matrix.plan["inputs"]
-        if record["group"] == "official" and record["valid"]
-    )
-    needed = max(worst / HEADROOM, 1e-9)
-    step = 10.0 ** (np.floor(np.log10(needed)) - 1)
-    return float(f"{np.ceil(needed / step) * step:.1e}")
 
 
 def survival_reasons(
@@ -159,6 +148,18 @@ def survival_reasons(
         else:
             reasons["tolerated"] += 1
     return dict(reasons)
+
+
+def false_findings(matrices: Sequence[ProblemMatrix]) -> Share:
+    """Cells of correct kernels (originals, benign variants) that carry a sanitizer finding."""
+    cells = [
+        bool(found)
+        for matrix in matrices
+        for name, row in zip(matrix.candidates, matrix.columns["findings"], strict=True)
+        if name.startswith(("original/", "benign/"))
+        for found in row
+    ]
+    return Share(sum(cells), len(cells))
 
 
 def finding_kinds(matrix: ProblemMatrix) -> list[str]:
@@ -206,7 +207,7 @@ def _denominator(
     plans: Sequence[Mapping[str, Any]],
     matrices: Sequence[ProblemMatrix],
     protocols: Sequence[Protocol],
-    tolerance: float,
+    tolerance: float | None,
 ) -> Denominator:
     facts = mutant_facts(matrices, protocols, tolerance)
     valid = sum(int(matrix.valid_at(tolerance).sum()) for matrix in matrices)

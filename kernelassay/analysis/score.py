@@ -119,14 +119,17 @@ class ProtocolScore:
 
 
 def mutant_facts(
-    matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol], tolerance: float
+    matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol], tolerance: float | None
 ) -> list[MutantFacts]:
-    """The facts of every measured mutant, witnesses counted at ``tolerance``."""
+    """The facts of every measured mutant, witnesses counted at ``tolerance``.
+
+    ``None`` means each input's tightest (see :meth:`ProblemMatrix.limits`).
+    """
     return [facts for matrix in matrices for facts in _problem_facts(matrix, protocols, tolerance)]
 
 
 def _problem_facts(
-    matrix: ProblemMatrix, protocols: Sequence[Protocol], tolerance: float
+    matrix: ProblemMatrix, protocols: Sequence[Protocol], tolerance: float | None
 ) -> Iterable[MutantFacts]:
     by_output = _anywhere(matrix.witnessing(tolerance))
     by_stop = _anywhere(matrix.stopping(tolerance))

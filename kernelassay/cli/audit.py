@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from kernelassay.cli.selection import Selection, emit_json, json_option, problem_options
+from kernelassay.cli.selection import Selection, console, emit_json, json_option, problem_options
 from kernelassay.errors import GateError
 
 
@@ -41,7 +40,7 @@ def audit(
     if as_json:
         emit_json("audit", result.to_json())
     else:
-        print_audit(Console(highlight=False), result)
+        print_audit(console(), result)
         import json
 
         path = session / "audit.json"
@@ -90,7 +89,7 @@ def vacuity(
         return
     from kernelassay.report.tables import print_bands
 
-    print_bands(Console(highlight=False), bands, tolerance)
+    print_bands(console(), bands, tolerance)
 
 
 COMMANDS = (audit, vacuity)

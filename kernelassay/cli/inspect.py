@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
 from kernelassay.cli.selection import (
     Selection,
+    console,
     emit_json,
     json_option,
     problem_options,
@@ -53,7 +53,7 @@ def problems(
     table = Table("problem", "level", "sizes", title=f"{len(found)} problems")
     for p in found:
         table.add_row(p.id, str(p.level), ", ".join(f"{v.name}={v.value}" for v in p.levers))
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def _session_problems(root: Path, as_json: bool) -> None:
@@ -80,7 +80,7 @@ def _session_problems(root: Path, as_json: bool) -> None:
         valid = f"{row['valid_inputs']} of {row['inputs']}"
         counts = f"{row['distinct']} of {row['mutants']}"
         table.add_row(row["id"], ", ".join(row["calls"]), valid, counts, row["refused"])
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 @click.command()
@@ -96,7 +96,7 @@ def rules(patterns: tuple[str, ...], session: Path | None, as_json: bool) -> Non
     if as_json:
         emit_json("rules", [_rule_record(rule, coverage) for rule in chosen])
         return
-    console = Console(highlight=False)
+    out = console()
     columns = ["rule", "family", "rewrites", "stands for"]
     table = Table(*columns, title=f"{len(chosen)} rules")
     if coverage:
@@ -108,7 +108,7 @@ def rules(patterns: tuple[str, ...], session: Path | None, as_json: bool) -> Non
             table.add_row(rule.id, rule.family, *counts)
         else:
             table.add_row(rule.id, rule.family, rule.what, rule.bug)
-    console.print(table)
+    out.print(table)
     if coverage:
         silent = [rule.id for rule in chosen if not coverage[rule.id].generated]
         unproven = [
@@ -116,8 +116,8 @@ def rules(patterns: tuple[str, ...], session: Path | None, as_json: bool) -> Non
             for rule in chosen
             if coverage[rule.id].generated and not coverage[rule.id].witnessed
         ]
-        console.print(f"never fired ({len(silent)}): {', '.join(silent) or 'none'}")
-        console.print(f"never witnessed ({len(unproven)}): {', '.join(unproven) or 'none'}")
+        out.print(f"never fired ({len(silent)}): {', '.join(silent) or 'none'}")
+        out.print(f"never witnessed ({len(unproven)}): {', '.join(unproven) or 'none'}")
 
 
 def _coverage(root: Path) -> dict[str, Any]:
@@ -200,11 +200,11 @@ def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json
     if as_json:
         emit_json("mutants", {"diffs": list(shown)} if shown else list(rows))
         return
-    console = Console(highlight=False)
+    out = console()
     if shown:
         for text in shown:
-            if console.is_terminal:
-                console.print(Syntax(text, "diff" if text.startswith("---") else "cuda"))
+            if out.is_terminal:
+                out.print(Syntax(text, "diff" if text.startswith("---") else "cuda"))
             else:
                 click.echo(text)
         return
@@ -212,7 +212,7 @@ def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json
     for row in rows:
         cells = (row[key] for key in ("id", "problem", "call", "line", "family", "rule"))
         table.add_row(*(str(cell) for cell in cells))
-    console.print(table)
+    out.print(table)
 
 
 def _substrates(selection: Selection) -> list[tuple[str, list[tuple[Any, str]]]]:
@@ -247,7 +247,7 @@ def doctor(as_json: bool) -> None:
         table = Table("check", "state", "detail")
         for check in checks:
             table.add_row(check.name, check.state, check.detail)
-        Console(highlight=False).print(table)
+        console().print(table)
     if any(check.state == "missing" for check in checks):
         raise click.exceptions.Exit(1)
 

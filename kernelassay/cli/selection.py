@@ -10,12 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from kernelassay import __version__
 from kernelassay.errors import NothingToTestError, UsageError, unknown_name
 from kernelassay.problem import Problem
 
 SCHEMA = 1
+
+PIPED_WIDTH = 150
+
+
+def console() -> Console:
+    """A console on standard output; tables are not squeezed to 80 columns when it is a pipe."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
+
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document (stable, versioned)."

@@ -112,6 +112,7 @@ class Worker:
         self._process: ForkServerProcess | None = None
         self._pipe: Connection | None = None
         self._problem: Problem | None = None
+        self._stopped = False
 
     def open(self, problem: Problem) -> tuple[CallInfo, ...]:
         """Load a problem. Raises :class:`ProblemError` or :class:`UnsupportedError`."""
@@ -203,7 +204,14 @@ class Worker:
                 os.kill(process.pid, signal.SIGKILL)
             process.join(10)
 
+    def stop(self) -> None:
+        """End the process and start no other; may be called from another thread."""
+        self._stopped = True
+        self.close()
+
     def _start(self) -> None:
+        if self._stopped:
+            raise WorkerDiedError("the run was stopped")
         ours, theirs = context().Pipe()
         process = context().Process(target=serve, args=(theirs,), daemon=True)
         process.start()

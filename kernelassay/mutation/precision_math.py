@@ -31,7 +31,7 @@ from kernelassay.mutation.semantic_activation import (
     significant_digits,
     truncated,
 )
-from kernelassay.mutation.semantic_normalise import is_epsilon
+from kernelassay.mutation.semantic_statistics import is_epsilon
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]

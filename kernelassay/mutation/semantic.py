@@ -5,8 +5,10 @@ from __future__ import annotations
 from kernelassay.mutation import semantic_activation as activation
 from kernelassay.mutation import semantic_fusion as fusion
 from kernelassay.mutation import semantic_normalise as normalise
+from kernelassay.mutation import semantic_output as output
 from kernelassay.mutation import semantic_reduction as reduction
 from kernelassay.mutation import semantic_scan as scan
+from kernelassay.mutation import semantic_statistics as statistics
 from kernelassay.mutation.rule import Rule
 
 #: The rules of the family in their fixed order.
@@ -27,9 +29,9 @@ RULES: tuple[Rule, ...] = (
     normalise.ATTENTION_DROP_SCALE,
     normalise.CAUSAL_OFF_BY_ONE,
     normalise.CAUSAL_DROP,
-    normalise.BIASED_VARIANCE,
-    normalise.UNBIASED_VARIANCE,
-    normalise.EPS_INSIDE_OUTSIDE,
+    statistics.BIASED_VARIANCE,
+    statistics.UNBIASED_VARIANCE,
+    statistics.EPS_INSIDE_OUTSIDE,
     reduction.MEAN_VS_SUM,
     reduction.COUNT_INCLUDE_PAD,
     scan.SCAN_INCLUSIVE_EXCLUSIVE,
@@ -40,9 +42,9 @@ RULES: tuple[Rule, ...] = (
     activation.ONE_MINUS,
     activation.DROP_ABS,
     activation.DROP_SQUARE,
-    normalise.MOMENTUM_STATISTICS,
-    fusion.IGNORE_PARAMETER,
-    fusion.BROADCAST_WRONG_DIM,
-    fusion.STALE_OUTPUT,
-    fusion.CONSTANT_OUTPUT,
+    statistics.MOMENTUM_STATISTICS,
+    output.IGNORE_PARAMETER,
+    output.BROADCAST_WRONG_DIM,
+    output.STALE_OUTPUT,
+    output.CONSTANT_OUTPUT,
 )

@@ -67,10 +67,17 @@ def _accounts(console: Console, result: AuditResult) -> None:
     console.print(table)
     for entry in result.denominators:
         account = entry.account
+        if entry.tolerance is None:
+            where = "at the tightest tolerance of each input that every correct kernel passes"
+        else:
+            where = f"at {entry.tolerance:g}"
+        by_output = Share(account.witnessed, account.distinct)
         console.print(
-            f"witnessed at {entry.tolerance:g}:"
-            f" {account.witnessed + account.witnessed_by_stop} of {account.distinct} distinct"
-            f" ({entry.valid_inputs} inputs valid there)"
+            f"witnessed {where}: {percent(by_output)} of the distinct by output,"
+            f" {account.witnessed_by_stop} more by a crash or a hang; the rest:"
+            f" {account.flagged_only} flagged, {account.never_infected} never infected,"
+            f" {account.unobserved - account.never_infected} infected within tolerance,"
+            f" {account.unmeasured} unmeasured ({entry.valid_inputs} inputs valid there)"
         )
 
 
@@ -160,6 +167,10 @@ def _notes(console: Console, result: AuditResult) -> None:
     rejected = sum(len(reasons) for reasons in result.invalid_inputs.values())
     if rejected:
         console.print(f"inputs rejected by the validity gate: {rejected} (listed in audit.json)")
+    console.print(
+        f"dropped barriers flagged: {percent(result.dropped_barriers)};"
+        f" findings on correct kernels: {percent(result.false_findings)} of their cells"
+    )
     if result.findings:
         console.print(f"sanitizer findings, mutants by kind: {_counts(result.findings)}")
 

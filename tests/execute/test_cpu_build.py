@@ -52,6 +52,85 @@ def test_ordinary_kernels_are_supported(source):
     assert unsupported_construct(source + HOST) is None
 
 
+ACCEPTED = {
+    "a constexpr function with a loop": """
+constexpr int log2i(int n) { int r = 0; while (n > 1) { n >>= 1; r++; } return r; }
+__global__ void k(float* y) { __shared__ float s[log2i(64)]; s[5] = 7; y[0] = s[5]; }""",
+    "a template with a shared array per instantiation": """
+template <typename T, int N> __device__ T keep(T x) { __shared__ T s[N]; s[0] = x; return s[0]; }
+__global__ void k(float* y) { y[0] = keep<float, 4>(2.5f) + keep<double, 4>(4.5); }""",
+    "aligned dynamic shared memory of bytes": """
+__global__ void k(float* y) {
+    extern __shared__ __align__(16) unsigned char raw[];
+    float4* s = reinterpret_cast<float4*>(raw);
+    s[0] = make_float4(1, 2, 3, 4);
+    y[0] = s[0].z + s[0].w;
+}""",
+    "dynamic shared memory at file scope": """
+extern __shared__ float smem[];
+__global__ void k(float* y) { smem[3] = 7; y[0] = smem[3]; }""",
+    "shared scalars, structs, unions and several declarators": """
+struct Pair { float v; long long i; };
+__global__ void k(float* y) {
+    __shared__ Pair p[2];
+    __shared__ union { float f[4]; int i[4]; } u;
+    alignas(16) __shared__ int a, b[3];
+    p[1] = {1.0f, 2};
+    u.f[0] = 1.0f;
+    a = b[1] = 3;
+    Pair q = p[1];
+    y[0] = q.v + q.i + (u.i[0] == 0x3f800000) + a;
+}""",
+    "constant tables in every spelling": """
+__constant__ float a[2] = {1, 2};
+__constant__ const int b[2] = {1, 2};
+static __device__ __constant__ int c = 2;
+static constexpr float d[1] = {1};
+__global__ void k(float* y) { y[0] = a[1] + b[1] + c + d[0]; }""",
+    "loops and branches without braces": """
+__global__ void k(float* y) {
+    int n = 2, i = 0;
+    for (;;) { if (n-- > 0) continue; break; }
+    while (true) if (++i > 3) break;
+    if (i == 0) for (int j = 0; j < 3; j++) y[j] = 0;
+    else y[0] = i + 3;
+    switch (i) { case 1: for (int q = 0; q < 2; ++q) y[q] = 1; break; default: break; }
+}""",
+    "half and bfloat16 mixed with float": """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+__global__ void k(float* y) {
+    __half h = 1.5f;
+    h *= __half(2);
+    __nv_bfloat16 b = __float2bfloat16(0.5f);
+    __half2 p = __halves2half2(h, __hadd(h, h));
+    float2 f = __half22float2(p);
+    y[0] = f.y + (float)(b + b) + (h > __half(9) ? 1.0f : 0.0f);
+}""",
+    "assertions, printf and lambdas": """
+__global__ void k(float* y) {
+    auto next = [&](float a) { return a + 1; };
+    y[0] = next(6.0f);
+    assert(y[0] > 0);
+    printf("%f", y[0]);
+}""",
+}
+
+
+def test_the_dialect_of_an_op_library_is_accepted_and_means_what_it_says(
+    compiler, cache_dir, device
+):
+    images = build_images({k: v + HOST for k, v in ACCEPTED.items()}, cache_dir, compiler)
+    buffer = device.buffer("y", 16, role="output")
+    launch = Launch("k", (1, 1, 1), (1, 1, 1), 64, (PointerArgument("y"),))
+    for name, image in images.items():
+        assert isinstance(image, Image), f"{name}: {image}"
+        result = device.run(image, LaunchPlan((), (launch,)), {"y": buffer}, fuel=100)
+        assert (result.outcome, result.findings) == ("ok", ()), name
+        assert buffer.array.view(np.float32)[0] == 7, name
+    buffer.release()
+
+
 def test_words_in_comments_and_constant_tables_are_no_features():
     source = "// asm, wmma\n__constant__ float t[2] = {1, 2};\n__device__ const int n = 3;\n"
     assert unsupported_construct(source + VADD + HOST) is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from tests.substrate.opcheck import Case, Shapes
@@ -12,7 +15,9 @@ from tests.substrate.opcheck import Case, Shapes
 _PRODUCTS = ((32, 16, 32), (1, 1, 2), (7, 17, 33), (65, 36, 7), (33, 65, 40))
 
 
-def _products(a_transposed: bool, b_transposed: bool, batch: tuple[int, ...] = ()) -> tuple[Shapes, ...]:
+def _products(
+    a_transposed: bool, b_transposed: bool, batch: tuple[int, ...] = ()
+) -> tuple[Shapes, ...]:
     return tuple(
         (
             (*batch, *((k, m) if a_transposed else (m, k))),
@@ -37,7 +42,7 @@ MATMUL = {
     "linear of a cube": Case("matmul", _linear, (((2, 3, 17), (33, 17), (33,)),)),
     "full bias": Case(
         "matmul",
-        lambda c, a, b: torch.addmm(c, a, b),
+        torch.addmm,
         (((7, 33), (7, 17), (17, 33)), ((1, 65), (1, 4), (4, 65))),
     ),
     "batched nn": Case("batched_matmul", torch.bmm, _products(False, False, (3,))),
@@ -64,12 +69,12 @@ MATMUL = {
 }
 
 
-def _conv(dims: int, groups_in: int = 1, **options: object):  # type: ignore[no-untyped-def]
+def _conv(dims: int, **options: Any) -> Callable[..., Tensor]:
     function = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[dims]
     return lambda x, w, *bias: function(x, w, *bias, **options)
 
 
-def _transposed(dims: int, **options: object):  # type: ignore[no-untyped-def]
+def _transposed(dims: int, **options: Any) -> Callable[..., Tensor]:
     function = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[dims]
     return lambda x, w, *bias: function(x, w, *bias, **options)
 
@@ -89,7 +94,11 @@ CONVOLUTION = {
     "2d": Case(
         "conv2d",
         _conv(2),
-        (((2, 4, 16, 16), (8, 4, 3, 3)), ((1, 1, 1, 1), (1, 1, 1, 1)), ((1, 3, 19, 37), (7, 3, 3, 5))),
+        (
+            ((2, 4, 16, 16), (8, 4, 3, 3)),
+            ((1, 1, 1, 1), (1, 1, 1, 1)),
+            ((1, 3, 19, 37), (7, 3, 3, 5)),
+        ),
     ),
     "2d strided, padded, dilated, biased": Case(
         "conv2d",
@@ -127,7 +136,11 @@ CONVOLUTION = {
     "transposed 2d": Case(
         "conv_transpose2d",
         _transposed(2),
-        (((2, 3, 8, 16), (3, 4, 3, 3)), ((1, 1, 1, 1), (1, 1, 1, 1)), ((1, 2, 17, 9), (2, 7, 3, 5))),
+        (
+            ((2, 3, 8, 16), (3, 4, 3, 3)),
+            ((1, 1, 1, 1), (1, 1, 1, 1)),
+            ((1, 2, 17, 9), (2, 7, 3, 5)),
+        ),
     ),
     "transposed 2d strided, padded, dilated, biased": Case(
         "conv_transpose2d",
@@ -144,11 +157,15 @@ CONVOLUTION = {
     ),
     "transposed 3d strided, padded, dilated, biased": Case(
         "conv_transpose3d",
-        _transposed(3, stride=(2, 1, 3), padding=(1, 0, 2), output_padding=(1, 0, 2), dilation=(1, 2, 1)),
+        _transposed(
+            3, stride=(2, 1, 3), padding=(1, 0, 2), output_padding=(1, 0, 2), dilation=(1, 2, 1)
+        ),
         (((1, 2, 3, 5, 4), (2, 5, 3, 2, 4), (5,)),),
     ),
     "transposed 3d grouped": Case(
-        "conv_transpose3d", _transposed(3, groups=2, stride=2), (((1, 4, 3, 2, 4), (4, 3, 2, 3, 2)),)
+        "conv_transpose3d",
+        _transposed(3, groups=2, stride=2),
+        (((1, 4, 3, 2, 4), (4, 3, 2, 3, 2)),),
     ),
 }
 
@@ -159,7 +176,9 @@ POOLING = {
         (((2, 3, 32),), ((1, 1, 7),), ((2, 1, 333),)),
     ),
     "max 2d": Case(
-        "max_pool2d", lambda x: F.max_pool2d(x, 2), (((2, 4, 16, 16),), ((1, 1, 2, 3),), ((3, 17, 33),))
+        "max_pool2d",
+        lambda x: F.max_pool2d(x, 2),
+        (((2, 4, 16, 16),), ((1, 1, 2, 3),), ((3, 17, 33),)),
     ),
     "max 2d overlapping, padded, dilated, ceil": Case(
         "max_pool2d",
@@ -239,7 +258,7 @@ ARGREDUCE = {
     "argmax with ties": Case("argmax", lambda x: torch.argmax(x, 1), _LINES, _ties),
     "argmax of nothing but -inf": Case("argmax", lambda x: torch.argmax(x, 1), _LINES, _lowest),
     "argmax of a middle dimension": Case("argmax", lambda x: torch.argmax(x, 1), _MIDDLE, _ties),
-    "argmax of everything": Case("argmax", lambda x: torch.argmax(x), (((7, 33),), ((1, 1),))),
+    "argmax of everything": Case("argmax", torch.argmax, (((7, 33),), ((1, 1),))),
     "argmin": Case("argmin", lambda x: torch.argmin(x, -1, keepdim=True), _LINES, _ties),
     "max with indices": Case("max_with_index", lambda x: torch.max(x, 1), _MIDDLE, _ties),
     "min with indices": Case("min_with_index", lambda x: torch.min(x, 1), _LINES, _ties),

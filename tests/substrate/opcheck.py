@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kernelassay.kernel import Call, Scalar
+from kernelassay.kernel import Call
 from kernelassay.substrate.lowering import bind, lower
 from kernelassay.trace import Traced, trace
+from tests.substrate.harness import Bench
 
+TOLERANCE = 1e-5
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -48,51 +51,57 @@ class Case:
 
     def trace(self, shapes: Shapes) -> Traced:
         """The graph at these shapes."""
-        return trace(Function(self.function), tuple(self.inputs(shapes)))
+        return _trace(self, shapes)
 
     def call(self) -> Call:
         """The one kernel of the graph at the first shapes."""
-        calls = [c for c in lower(self.trace(self.shapes[0])) if c.template == self.template]
-        assert len(calls) == 1, f"expected one {self.template}"
-        return calls[0]
+        return _call(self)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One output of a kernel beside what it should be."""
-
-    actual: Tensor
-    exact: Tensor
-
-    def error(self) -> float:
-        """Largest error relative to 1 + |exact|; integer results must agree exactly."""
-        if not self.exact.is_floating_point():
-            return 0.0 if torch.equal(self.actual, self.exact) else float("inf")
-        distance = (self.actual.double() - self.exact).abs() / (1 + self.exact.abs())
-        same = self.actual.double() == self.exact
-        return float(distance.masked_fill(same, 0.0).nan_to_num(nan=float("inf")).max())
+# Tracing is most of the cost of a test; the styles share it.
+@cache
+def _trace(case: Case, shapes: Shapes) -> Traced:
+    return trace(Function(case.function), tuple(case.inputs(shapes)))
 
 
-Runner = Callable[[str, Mapping[str, Scalar], Mapping[str, Tensor], Mapping[str, Tensor]], Any]
+@cache
+def _call(case: Case) -> Call:
+    calls = [c for c in lower(case.trace(case.shapes[0])) if c.template == case.template]
+    assert len(calls) == 1, f"expected one {case.template}"
+    return calls[0]
 
 
-def compare(
-    case: Case, call: Call, shapes: Shapes, style: str, run: Runner
-) -> Sequence[Comparison]:
-    """Run ``call`` in ``style`` by ``run`` at ``shapes``.
+def check(case: Case, style: str, bench: Bench) -> None:
+    """Assert that the kernel agrees with float64 at all shapes of ``case``, without a finding."""
+    call = case.call()
+    for shapes in case.shapes:
+        traced = case.trace(shapes)
+        inputs = case.inputs(shapes)
+        exact = traced.run({}, [t.double() if t.is_floating_point() else t for t in inputs])
+        operands = {
+            parameter: exact[name].to(_dtype(traced, name)).contiguous()
+            for parameter, name in call.operands
+        }
+        outputs = {
+            parameter: torch.empty(exact[name].shape, dtype=_dtype(traced, name))
+            for parameter, name in call.outputs
+        }
+        findings = bench.run(call.sources[style], bind(call, traced), operands, outputs)
+        assert not findings, (shapes, findings)
+        for parameter, name in call.outputs:
+            error = error_of(outputs[parameter], exact[name])
+            assert error <= TOLERANCE, f"{parameter} is off by {error} at {shapes}"
 
-    ``run`` gets the source, the scalars, the operands and the outputs, which it fills.
-    """
-    traced = case.trace(shapes)
-    inputs = case.inputs(shapes)
-    exact = traced.run({}, [t.double() if t.is_floating_point() else t for t in inputs])
-    operands = {
-        parameter: exact[name].to(traced.nodes[name].meta["val"].dtype).contiguous()
-        for parameter, name in call.operands
-    }
-    outputs = {
-        parameter: torch.empty(exact[name].shape, dtype=traced.nodes[name].meta["val"].dtype)
-        for parameter, name in call.outputs
-    }
-    run(call.sources[style], bind(call, traced), operands, outputs)
-    return [Comparison(outputs[parameter], exact[name]) for parameter, name in call.outputs]
+
+def error_of(actual: Tensor, exact: Tensor) -> float:
+    """Largest error relative to 1 + |exact|; integers must be equal, infinities in their place."""
+    if not exact.is_floating_point():
+        return 0.0 if torch.equal(actual, exact) else float("inf")
+    distance = (actual.double() - exact).abs() / (1 + exact.abs())
+    equal = actual.double() == exact
+    return float(distance.masked_fill(equal, 0.0).nan_to_num(nan=float("inf")).max())
+
+
+def _dtype(traced: Traced, name: str) -> torch.dtype:
+    dtype: torch.dtype = traced.nodes[name].meta["val"].dtype
+    return dtype

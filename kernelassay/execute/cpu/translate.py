@@ -200,12 +200,27 @@ def _rewrites(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
         if token.text == "extern" and following == '"C"':
             yield token.start, tokens[index + 1].end, ""
             skip_to = index + 2
+        elif token.text == "__constant__":
+            yield token.start, token.end, _constant_specifiers(tokens, index)
         elif token.text in _STORAGE or token.text in _ALIGNMENT:
             statement = _until_semicolon(tokens, index)
             if _declares_shared(statement):
                 text = _shared_declaration(statement, depth)
                 yield token.start, statement[-1].end, text
                 skip_to = index + len(statement)
+
+
+def _constant_specifiers(tokens: Sequence[Token], index: int) -> str:
+    """``static const``, less what the declaration says itself; C++ takes neither twice."""
+    start = index
+    while start > 0 and tokens[start - 1].text not in (";", "}", "{"):
+        start -= 1
+    end = index
+    while end < len(tokens) and tokens[end].text not in (";", "=", "{"):
+        end += 1
+    said = {token.text for token in tokens[start:end]}
+    constant = "" if {"const", "constexpr"} & said else "const"
+    return " ".join(filter(None, ("" if "static" in said else "static", constant)))
 
 
 def _until_semicolon(tokens: Sequence[Token], index: int) -> Sequence[Token]:
@@ -236,7 +251,7 @@ def _shared_declaration(statement: Sequence[Token], depth: int) -> str:
     out = []
     type_text = ""
     for position, part in enumerate(split_commas(words)):
-        bracket = next((i for i, t in enumerate(part) if t.text == "["), len(part))
+        bracket = _first_bracket(part)
         if bracket == 0:
             return join(statement)  # does not parse; let the compiler say so
         name = part[bracket - 1].text
@@ -251,6 +266,15 @@ def _shared_declaration(statement: Sequence[Token], depth: int) -> str:
         else:
             out.append(_static_array(declared, name, join(part[bracket:])))
     return " ".join(out)
+
+
+def _first_bracket(declarator: Sequence[Token]) -> int:
+    """Index of the first ``[`` outside braces (of a struct defined in place), else the length."""
+    index = 0
+    while index < len(declarator) and declarator[index].text != "[":
+        close = matching(declarator, index) if declarator[index].text == "{" else None
+        index = (index if close is None else close) + 1
+    return min(index, len(declarator))
 
 
 def _static_array(type_text: str, name: str, dimensions: str) -> str:

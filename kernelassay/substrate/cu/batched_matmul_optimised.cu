@@ -1,5 +1,6 @@
-// c[n] = a[n] b[n] for every n of a batch: grid.z walks the batch, a block computes a 16 x 16 tile
-// of c[n] from double-buffered shared-memory tiles, so one barrier per step along K is enough.
+// c[n] = a[n] b[n] for every n of a batch. grid.z walks the batch, grid.x the rows, the one axis that
+// may pass 65535 tiles. A block computes a 16 x 16 tile of c[n] from double-buffered shared-memory
+// tiles, so one barrier per step along K is enough.
 #define TILE 16
 
 extern "C" __global__ void batched_matmul_tiled(const float* __restrict__ a, const float* __restrict__ b,
@@ -8,8 +9,8 @@ extern "C" __global__ void batched_matmul_tiled(const float* __restrict__ a, con
     __shared__ float tile_b[2][TILE][TILE + 1];
     int tx = threadIdx.x;
     int ty = threadIdx.y;
-    int row = blockIdx.y * TILE + ty;
-    int col = blockIdx.x * TILE + tx;
+    int row = blockIdx.x * TILE + ty;
+    int col = blockIdx.y * TILE + tx;
     int steps = (K + TILE - 1) / TILE;
 
     for (int n = blockIdx.z; n < batch; n += gridDim.z) {
@@ -37,6 +38,6 @@ extern "C" __global__ void batched_matmul_tiled(const float* __restrict__ a, con
 void launch(const float* a, const float* b, float* c, int batch, int M, int N, int K) {
     int depth = batch < 65535 ? batch : 65535;
     dim3 block(TILE, TILE);
-    dim3 grid((N + TILE - 1) / TILE, (M + TILE - 1) / TILE, depth);
+    dim3 grid((M + TILE - 1) / TILE, (N + TILE - 1) / TILE, depth);
     batched_matmul_tiled<<<grid, block>>>(a, b, c, batch, M, N, K);
 }

@@ -7,16 +7,16 @@
 extern "C" long long cu_fuel_left;
 #ifdef __x86_64__
 // In assembly: the counter must not be instrumented as an access of the kernel.
-#define CU_BURN                                                        \
-  ({                                                                   \
-    bool cu_empty;                                                     \
-    __asm__ volatile("decq %0" : "+m"(cu_fuel_left), "=@ccs"(cu_empty)); \
-    __builtin_expect(cu_empty, 0);                                     \
-  })
+static inline __attribute__((always_inline)) bool cu_burn() {
+  bool empty;
+  __asm__ volatile("decq %0" : "+m"(cu_fuel_left), "=@ccs"(empty));
+  return empty;
+}
 #else
 CU_UNCHECKED static bool __attribute__((noinline)) cu_burn() { return --cu_fuel_left < 0; }
-#define CU_BURN __builtin_expect(cu_burn(), 0)
 #endif
+// Loops of constexpr functions may run in the compiler, where there is no fuel.
+#define CU_BURN __builtin_expect(!__builtin_is_constant_evaluated() && cu_burn(), 0)
 
 #define for(...) for (__VA_ARGS__) if (CU_BURN) cu_fuel_out(); else
 #define while(...) while ((CU_BURN ? cu_fuel_out() : (void)0), (__VA_ARGS__))
