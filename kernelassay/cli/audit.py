@@ -59,7 +59,13 @@ def audit(
 @click.command()
 @problem_options
 @click.option("--set", "settings", multiple=True, metavar="SIZE=N", help="A size to try.")
-@click.option("--tolerance", type=float, default=1e-2, show_default=True)
+@click.option(
+    "--tolerance",
+    type=float,
+    default=1e-2,
+    show_default=True,
+    help="Absolute and relative tolerance of allclose.",
+)
 @json_option
 def vacuity(
     names: tuple[str, ...],

@@ -237,7 +237,7 @@ def _substrates(selection: Selection) -> list[tuple[str, list[tuple[Any, str]]]]
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Check what this machine offers: compilers, NVRTC, torch, fork server, disk."""
+    """Check what this machine offers: compiler, CPU executor, NVRTC, torch, disk."""
     from kernelassay.doctor import examine
 
     checks = examine()

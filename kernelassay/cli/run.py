@@ -108,13 +108,19 @@ class ProgressLines:
 @click.option("--quick", is_flag=True, help="A quick selection of problems and inputs.")
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
-@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="the number of cores",
+    help="Problems measured at the same time, each in a worker process.",
+)
 @click.option(
     "--identity",
     type=click.Choice(["auto", "nvrtc", "host"]),
     default="auto",
     show_default=True,
-    help="How equivalent mutants are told: sm_90 machine code, or the host compiler's.",
+    help="How equivalent mutants are told: by sm_90 machine code (nvrtc), or by text (host).",
 )
 @json_option
 def run(

@@ -1,0 +1,138 @@
+"""The reference pages that are made from the code: ``python -m kernelassay.docs``.
+
+A page is a pure function of the catalogue or of the command line, so that a test can tell a stale
+one. Nothing on a page depends on the machine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from kernelassay.cli import app
+from kernelassay.mutation import FAMILIES, RULES, Rule
+
+EXIT_CODES: Mapping[int, str] = {
+    0: "done",
+    1: "usage: an unknown name, a bad file, a missing compiler, a damaged or locked session",
+    2: "a gate the user set was missed (`--fail-under`)",
+    3: "a control misbehaved, or a replay differs from the stored cell; no score is given",
+    4: "nothing to test: no problem, mutant or input is left",
+    70: "internal error: a defect of kernelassay",
+    130: "interrupted; finished units are kept, and the same command resumes",
+}
+
+_NOTE = "<!-- Made by `python -m kernelassay.docs`; do not edit. -->\n"
+
+
+def rules_page() -> str:
+    """The catalogue: every rule with what it rewrites, the bug it stands for, and one example."""
+    lines = [
+        "# Mutation rules",
+        _NOTE,
+        f"{len(RULES)} rules in {len(FAMILIES)} families. Each example is a test: the left side of"
+        " the diff is the",
+        "original kernel source, the right side the first mutant the rule makes of it.\n",
+        "| family | rules |",
+        "| --- | ---: |",
+    ]
+    for family in FAMILIES:
+        count = sum(rule.family == family for rule in RULES)
+        lines.append(f"| [{family}](#{family}) | {count} |")
+    for family in FAMILIES:
+        lines += ["", f"## {family}"]
+        for rule in RULES:
+            if rule.family == family:
+                lines += _rule(rule)
+    return "\n".join(lines) + "\n"
+
+
+def _rule(rule: Rule) -> Iterator[str]:
+    yield f"\n### {rule.id}\n"
+    yield f"- family: {rule.family}"
+    yield f"- rewrites: {_escape(rule.what)}"
+    yield f"- stands for: {_escape(rule.bug)}\n"
+    example = rule.examples[0]
+    changed = difflib.unified_diff(
+        example.before.splitlines(), example.after[0].splitlines(), n=1, lineterm=""
+    )
+    yield "```diff"
+    yield from (line for line in changed if not line.startswith(("---", "+++", "@@")))
+    yield "```"
+
+
+def _escape(text: str) -> str:
+    """Markdown's own characters outside code spans, so that they show as they are."""
+    parts = text.split("`")
+    return "`".join(
+        part if index % 2 else re.sub(r"([<*_\[])", r"\\\1", part)
+        for index, part in enumerate(parts)
+    )
+
+
+def cli_page() -> str:
+    """Every command with its usage, what it does, and its options."""
+    lines = ["# Command line", _NOTE]
+    lines.append("Every command that prints a result takes `--json` (see [json.md](json.md)).")
+    lines += ["", "| exit code | meaning |", "| ---: | --- |"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    for name, command in sorted(app.commands.items()):
+        lines += ["", f"## kernelassay {name}", ""]
+        lines += ["```", " ".join(["kernelassay", name, *_usage(command)]), "```", ""]
+        lines += [re.sub(r"\s*\n\s*", " ", part) + "\n" for part in _help(command).split("\n\n")]
+        lines += ["| option | meaning |", "| --- | --- |"]
+        lines += [
+            f"| {_names(parameter)} | {_cell(parameter)} |"
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _help(command: click.Command) -> str:
+    return inspect.cleandoc(command.help or "")
+
+
+def _usage(command: click.Command) -> Iterator[str]:
+    yield "[OPTIONS]"
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            yield parameter.metavar or (parameter.name or "").upper()
+
+
+def _names(option: click.Option) -> str:
+    value = "" if option.is_flag else f" {option.metavar or _value(option.type)}"
+    return ", ".join(f"`{name}{value}`" for name in option.opts)
+
+
+def _value(kind: click.ParamType) -> str:
+    if isinstance(kind, click.Choice):
+        return "{" + ",".join(str(choice) for choice in kind.choices) + "}"
+    if isinstance(kind, click.Path):
+        return "PATH" if kind.file_okay and kind.dir_okay else "FILE" if kind.file_okay else "DIR"
+    return {"integer range": "N", "float": "NUMBER"}.get(kind.name, kind.name.upper())
+
+
+def _cell(option: click.Option) -> str:
+    text = (option.help or "").replace("|", "\\|")
+    if isinstance(option.show_default, str):
+        return f"{text} Default: {option.show_default}."
+    return f"{text} Default: `{option.default}`." if option.show_default else text
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"rules.md": rules_page, "cli.md": cli_page}
+
+
+def write_pages(folder: Path) -> None:
+    """Write all generated pages into ``folder``."""
+    for name, page in PAGES.items():
+        (folder / name).write_text(page())
+
+
+if __name__ == "__main__":
+    write_pages(Path(__file__).parent.parent / "docs" / "reference")
