@@ -229,9 +229,9 @@ def _gate(
             if refusal:
                 base["refused"] = f"not admitted on input {spec.id}: {refusal}"
                 return
-    if not any(record["valid"] for record in base["inputs"]):
-        reasons = sorted({record["reason"] for record in base["inputs"]})
-        base["refused"] = f"no valid input: {'; '.join(reasons)[:1000]}"
+    unfit = [r for r in base["inputs"] if r["group"] == "official" and not r["valid"]]
+    if unfit:
+        base["refused"] = f"the official input {unfit[0]['id']} is not valid: {unfit[0]['reason']}"
 
 
 def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:

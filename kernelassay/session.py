@@ -7,7 +7,7 @@ Layout (a contract)::
     plans/<problem>.json        substrate, admission, inputs with validity, mutants with identity
     cells/<problem>/<input>.parquet   one finished unit of work
     images/                     cache of compiled code; may be deleted at any time
-    mutants.parquet, inputs.parquet, summary.json   written from the above when a run ends
+    mutants.parquet, inputs.parquet   the plans as tables, written when a run ends
 
 Every file is written whole under another name and renamed, so what exists is complete. Resume
 means: do what is missing. Two runs of one plan have the same :meth:`Session.digest`.
@@ -31,6 +31,18 @@ import pyarrow.parquet as pq
 from kernelassay.errors import SessionError
 
 FORMAT = 1
+MUTANT_FIELDS = {
+    **dict.fromkeys(("id", "call", "style", "rule", "family"), pa.string()),
+    "line": pa.int64(),
+    **dict.fromkeys(("status", "reason", "twin", "unsupported"), pa.string()),
+}
+INPUT_FIELDS = {
+    **dict.fromkeys(("id", "group", "digest"), pa.string()),
+    "reference_error": pa.float64(),
+    "benign_worst": pa.float64(),
+    "valid": pa.bool_(),
+    "reason": pa.string(),
+}
 _VOLATILE = ("created", "machine", "seconds", "path")
 
 
@@ -209,6 +221,18 @@ class Session:
                 where=str(path),
                 hint="start the run again with the same command; it redoes this unit alone",
             ) from error
+
+    def write_tables(self) -> None:
+        """Write mutants and inputs of all plans as two tables, for readers of the session."""
+        plans = self.plans()
+        for name, fields in (("mutants", MUTANT_FIELDS), ("inputs", INPUT_FIELDS)):
+            rows = [
+                {"problem": plan["problem"]["id"], **{field: row[field] for field in fields}}
+                for plan in plans
+                for row in plan[name]
+            ]
+            schema = pa.schema([("problem", pa.string()), *fields.items()])
+            write_table(self.root / f"{name}.parquet", pa.Table.from_pylist(rows, schema))
 
     def digest(self) -> str:
         """A hash over plans and cells; times, paths and machine facts are left out."""

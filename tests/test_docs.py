@@ -20,7 +20,7 @@ from kernelassay.execute.cpu.layout import FINDINGS
 from kernelassay.inputs import InputSpec
 from kernelassay.mutation import FAMILIES, RULES
 from kernelassay.oracle import LADDER, Verdict
-from kernelassay.session import FORMAT, Session
+from kernelassay.session import FORMAT, MUTANT_FIELDS, Session
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -200,8 +200,14 @@ def test_the_mutant_that_the_readme_shows_exists():
 def test_the_query_of_the_readme_finds_a_survivor(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     session = Session.create(tmp_path / "sessions" / "quick", {"problems": {}})
-    mutant_records = [{"id": name, "rule": "tail-drop", "line": 7} for name in ("a1", "b2", "c3")]
-    session.write_plan("suite/p", {"problem": {"id": "suite/p"}, "mutants": mutant_records})
+    blank = dict.fromkeys(MUTANT_FIELDS, "")
+    mutant_records = [
+        {**blank, "id": name, "rule": "tail-drop", "line": 7} for name in ("a1", "b2", "c3")
+    ]
+    session.write_plan(
+        "suite/p", {"problem": {"id": "suite/p"}, "mutants": mutant_records, "inputs": []}
+    )
+    session.write_tables()
     strays = {
         "a1": {"official-0": 1e-3, "spike": 0.5},  # survives the official inputs
         "b2": {"official-0": 0.7, "spike": 0.7},  # detected

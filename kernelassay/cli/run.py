@@ -120,7 +120,7 @@ class ProgressLines:
     type=click.Choice(["auto", "nvrtc", "host"]),
     default="auto",
     show_default=True,
-    help="How equivalent mutants are told: by sm_90 machine code (nvrtc), or by text (host).",
+    help="How equivalent mutants are told: by sm_90 machine code (nvrtc), or by the host compiler (host).",
 )
 @json_option
 def run(
@@ -169,6 +169,7 @@ def run(
     try:
         with ProgressLines(len(problems)) as progress:
             campaigns.run(campaign, store, progress)
+        store.write_tables()
         summary = _summary(store)
     finally:
         store.close()

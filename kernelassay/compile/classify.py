@@ -4,19 +4,19 @@ The identity of a mutant has two parts: the digest of its machine code and the n
 its host function. Both must be equal for two mutants to be one. Equal identities prove equal
 behaviour for this architecture and compiler; unequal ones prove nothing.
 
-Two backends: ``nvrtc`` (machine code), and ``host`` where NVRTC is missing: there the device
-part's identity is its text without layout and comments, and only what fails to tokenise into
-paired brackets, or breaks the host function, is known to be stillborn. The result names the
-backend.
+Two backends: ``nvrtc`` (machine code for sm_90), and ``host`` where NVRTC is missing: the library
+that the CPU executor's compiler makes of each mutant alone. The result names the backend.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelassay.compile import nvrtc
 from kernelassay.compile.batch import (
@@ -35,6 +35,9 @@ from kernelassay.compile.lexing import tokenize, unbalanced
 from kernelassay.compile.source import device_key, host_text, line_of
 from kernelassay.compile.worker import Worker
 from kernelassay.errors import KernelSyntaxError, ToolchainError, UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from kernelassay.execute.cpu.build import BuildFailure
 
 STILLBORN = "stillborn"
 EQUIVALENT = "equivalent"
@@ -126,8 +129,7 @@ def classify(
         images = _Compilation(own, texts, max(1, jobs), cache, progress).images()
         compiler = f"NVRTC {nvrtc.version()} {' '.join(nvrtc.OPTIONS)}"
     else:
-        images = {key: _token_image(key, text) for key, text in texts.items()}
-        compiler = "none: token text"
+        images, compiler = _host_images(texts, cache, progress)
     if images[own].error:
         raise KernelSyntaxError(f"the original does not compile: {images[own].error}")
 
@@ -175,12 +177,42 @@ def _joint(image: Image, text: str) -> str:
     return cache_key(image.digest, host_text(text))
 
 
-def _token_image(key: str, text: str) -> Image:
-    stray = unbalanced(tokenize(text))
-    if stray is not None:
-        line = line_of(text, stray.start)
-        return Image("", f"line {line}: error: {stray.text!r} has no partner")
-    return Image(cache_key(key))
+def _host_images(
+    texts: Mapping[str, str], cache: Path | None, progress: Progress | None
+) -> tuple[dict[str, Image], str]:
+    """The host compiler's image of every device text by key, and the compiler's version."""
+    from kernelassay.execute.cpu.build import BuildFailure, image_bytes
+    from kernelassay.execute.cpu.toolchain import find_compiler
+
+    compiler = find_compiler()
+    store = ImageCache(cache / "images.sqlite" if cache is not None else None)
+    keys = {key: cache_key(key, "host", compiler.version) for key in texts}
+    known = store.load(keys.values())
+    images: dict[str, Image] = {}
+    for key, text in texts.items():
+        if keys[key] in known:
+            images[key] = known[keys[key]]
+        else:
+            stray = unbalanced(tokenize(text))
+            made = image_bytes(text, compiler) if stray is None else BuildFailure("")
+            if isinstance(made, bytes):
+                images[key] = Image(hashlib.blake2b(made, digest_size=16).hexdigest())
+            elif stray is not None:
+                line = line_of(text, stray.start)
+                images[key] = Image("", f"line {line}: error: {stray.text!r} has no partner")
+            else:
+                images[key] = Image("", _first_error(made))
+            store.store({keys[key]: images[key]})
+        if progress is not None:
+            progress(len(images), len(texts))
+    return images, compiler.version
+
+
+def _first_error(failure: BuildFailure) -> str:
+    if failure.unsupported:
+        return f"error: the CPU executor does not have {failure.unsupported}"
+    lines = failure.log.splitlines() or ["error: it does not compile"]
+    return next((line for line in lines if "error" in line), lines[0])
 
 
 class _Compilation:

@@ -136,6 +136,22 @@ def build_images(
     return {key: results[key] for key in sources}
 
 
+def image_bytes(source: str, compiler: Compiler) -> bytes | BuildFailure:
+    """The library that ``source`` alone compiles to, always under one name, without checks.
+
+    Equal bytes mean equal code for this machine. Nothing is cached.
+    """
+    prepared = _prepare("0" * 40, source)
+    if isinstance(prepared, BuildFailure):
+        return prepared
+    with tempfile.TemporaryDirectory() as scratch:
+        unit = Path(scratch) / "unit.cpp"
+        unit.write_text(f'#include "shim.h"\n{prepared.text}')
+        library = Path(scratch) / "unit.so"
+        outcome = run_commands(compiler.image_commands(unit, library, _SHIM, checked=False))
+        return library.read_bytes() if outcome.ok else BuildFailure(outcome.log[:_LOG_LIMIT])
+
+
 def _prepare(digest: str, source: str) -> _Unit | BuildFailure:
     try:
         feature = unsupported_construct(source)
