@@ -120,7 +120,7 @@ class ProgressLines:
     type=click.Choice(["auto", "nvrtc", "host"]),
     default="auto",
     show_default=True,
-    help="How equivalent mutants are told: by sm_90 machine code (nvrtc), or by the host compiler (host).",
+    help="What tells equivalent mutants: sm_90 machine code (nvrtc) or the host compiler.",
 )
 @json_option
 def run(
