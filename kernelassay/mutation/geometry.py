@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.bounds import Loop, as_loop, guards, loops
+from kernelassay.mutation.bounds import Loop, as_loop, guards, is_shared_out, loops
 from kernelassay.mutation.extents import bare, called, child, extents, literal, operator
-from kernelassay.mutation.indexing_threads import is_warp_split
+from kernelassay.mutation.warps import is_warp_split
 from kernelassay.mutation.tree import KernelTree
 
 _LOOPS = ("for_statement", "while_statement", "do_statement")
@@ -79,6 +79,45 @@ def _is_pointer(tree: KernelTree, subscript: Node) -> bool:
     base = bare(child(subscript, "argument"))
     declared = tree.declared(base) if base.type == "identifier" else None
     return declared is None or "*" in declared.type_text
+
+
+def repeated_starts(tree: KernelTree) -> set[int]:
+    """The starts of :func:`repeatable` loops dealt out to threads: an earlier one only repeats."""
+    return {
+        loop.start.id
+        for loop in loops(tree)
+        if loop.start is not None and is_shared_out(tree, loop) and repeatable(tree, loop)
+    }
+
+
+def repeats_only(tree: KernelTree, step: Node) -> bool:
+    """Whether a step over the grid, made smaller, only visits elements again.
+
+    ``step`` lies in a grid-stride loop's update or defines the variable that such loops add;
+    each block still covers the elements up to the next block's first.
+    """
+    found = [
+        loop
+        for loop in loops(tree)
+        if loop.step is not None
+        and "gridDim" in extents(tree).expand(loop.step)
+        and (_inside(step, loop.update) or _inside(step, extents(tree).resolve(loop.step)))
+    ]
+    return bool(found) and all(repeatable(tree, loop) for loop in found)
+
+
+def runs_once(tree: KernelTree, loop: Loop) -> bool:
+    """Whether a grid-stride loop never takes a second step: its grid grows with the data.
+
+    A grid with a cap (``if (blocks > 1024)``, ``?:``, ``min``) makes the loop step.
+    """
+    if loop.step is None or "gridDim" not in extents(tree).expand(loop.step):
+        return False
+    launcher = tree.text(tree.launcher)
+    name = tree.name(tree.function(loop.node))
+    grids = [tree.text(site.grid) for site in tree.launches() if site.kernel == name]
+    fixed = any(re.fullmatch(r"(dim3\()?\d+\)?", "".join(grid.split())) for grid in grids)
+    return not fixed and re.search(r"\?|\bmin\(|\bif \(\w*(blocks|grid)", launcher) is None
 
 
 # -- grids --------------------------------------------------------------------------------------
