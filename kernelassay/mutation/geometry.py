@@ -14,8 +14,8 @@ from tree_sitter import Node
 
 from kernelassay.mutation.bounds import Loop, as_loop, guards, is_shared_out, loops
 from kernelassay.mutation.extents import bare, called, child, extents, literal, operator
-from kernelassay.mutation.warps import is_warp_split
 from kernelassay.mutation.tree import KernelTree
+from kernelassay.mutation.warps import is_warp_split
 
 _LOOPS = ("for_statement", "while_statement", "do_statement")
 
@@ -211,7 +211,9 @@ def _counts_its_warps(tree: KernelTree, function: Node) -> bool:
     """
     text = tree.text(function)
     is_kernel = any(function.id == kernel.id for kernel in tree.kernels)
-    if "__shared__" not in text or (is_kernel and "__shfl" not in text and not _splits(tree, function)):
+    if "__shared__" not in text or (
+        is_kernel and "__shfl" not in text and not _splits(tree, function)
+    ):
         return True
     arrays = [
         array
@@ -249,7 +251,9 @@ def _thread_uses(tree: KernelTree, kernel: Node, axis: str) -> Iterator[Node]:
         ):
             continue  # a lane or a warp: its function counts them (see _counts_its_warps)
         holder = tree.enclosing(node, "init_declarator", "expression_statement", "for_statement")
-        in_header = holder is not None and tree.parent(holder) is not None and _in_header(tree, node)
+        in_header = (
+            holder is not None and tree.parent(holder) is not None and _in_header(tree, node)
+        )
         if holder is None or holder.type != "init_declarator" or in_header:
             yield node
             continue

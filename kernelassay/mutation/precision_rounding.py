@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from kernelassay.mutation.bounds import as_loop
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.match import (
+    LOOPS,
     Update,
     accumulators,
     added,
@@ -16,19 +18,20 @@ from kernelassay.mutation.match import (
     binary,
     declared_name,
     field,
-    fit,
     inputs,
     number,
     operator,
     pointer_root,
     pure,
-    put,
+    resolve,
     root_identifier,
+    same,
     stores,
     strip,
     updates,
 )
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.semantic_statistics import is_epsilon
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
@@ -182,18 +185,38 @@ def _load_temp(rounding: Rounding) -> _Find:
         kept = {strip(v).id for v in stored_values(tree)}
         for node in operand_loads(tree):
             # What goes straight to shared memory or to the output is the other rules' site.
-            if node.id not in staged and node.id not in kept:
+            if node.id not in staged and node.id not in kept and not _is_beside_epsilon(tree, node):
                 yield rounding.mutant(tree, [node])
 
     return find
+
+
+def _is_beside_epsilon(tree: KernelTree, load: Node) -> bool:
+    """Whether a load is summed with a stabiliser: a channel's variance, no element of a tensor."""
+    around = tree.parent(load)
+    sides = binary(tree, around, "+") if around is not None else None
+    return sides is not None and any(is_epsilon(tree, side) for side in sides)
 
 
 def _tf32_operand(tree: KernelTree) -> Iterator[Mutation]:
     for function in (*tree.device_functions, *tree.kernels):
         for update in updates(tree, function):
             operands = list(_product_operands(tree, update))
-            if operands and all(tree.kind(o) == "float" for o in operands):
+            pairs = list(zip(operands[::2], operands[1::2], strict=True))
+            if any(same(tree, *pair) for pair in pairs):
+                continue  # a sum of squares is no product of matrices
+            if operands and all(tree.kind(o) == "float" and _is_operand(tree, o) for o in operands):
                 yield TF32.mutant(tree, operands)
+
+
+def _is_operand(tree: KernelTree, node: Node) -> bool:
+    """Whether a factor is read from memory: what a tensor core would be fed with."""
+    source = resolve(tree, node)
+    if source.type == "conditional_expression":
+        source = strip(field(source, "consequence"))
+    return source.type == "subscript_expression" or (
+        source.type == "field_expression" and tree.base_type(field(source, "argument")) == "float4"
+    )
 
 
 def _product_operands(tree: KernelTree, update: Update) -> Iterator[Node]:
@@ -274,37 +297,31 @@ def _int_accumulator(tree: KernelTree) -> Iterator[Mutation]:
 
 
 def _round_toward_zero(tree: KernelTree) -> Iterator[Mutation]:
-    done: set[int] = set()
+    """All sums of one loop over the data at once: an error of one sign grows with its length."""
+    found: dict[int, list[Edit]] = {}
     for function in (*tree.device_functions, *tree.kernels):
         for update in updates(tree, function):
-            if tree.kind(update.target) != "float":
+            loop = tree.enclosing(update.node, *LOOPS)
+            if loop is None or tree.kind(update.target) != "float" or not _over_data(tree, loop):
                 continue
             target = tree.text(update.target)
             term = added(tree, update) if update.fused else tree.text(update.term)
-            done.add(update.node.id)
-            yield mutation(replace(update.node, f"{target} = __fadd_rz({target}, {term})"))
-        for node in tree.nodes("binary_expression", within=function):
-            if _is_rounded_step(tree, node, done):
-                left, right = (tree.text(field(node, side)) for side in ("left", "right"))
-                name = "__fadd_rz" if operator(tree, node) == "+" else "__fmul_rz"
-                yield mutation(put(tree, node, f"{name}({left}, {right})"))
+            edit = replace(update.node, f"{target} = __fadd_rz({target}, {term})")
+            found.setdefault(loop.id, []).append(edit)
+    for edits in found.values():
+        yield mutation(*edits)
 
 
-def _is_rounded_step(tree: KernelTree, node: Node, done: set[int]) -> bool:
-    """Whether a sum or product is the last step of a value, and no sum that is already counted."""
-    sides, parent = binary(tree, node, "+", "*"), tree.parent(node)
-    if sides is None or parent is None or tree.kind(node) != "float" or parent.id in done:
-        return False
-    if operator(tree, node) == "*" and any(_is_power_of_two(tree, side) for side in sides):
-        return False
-    if parent.type == "assignment_expression":
-        return fit(tree, node, "a + b") == "a + b" and operator(tree, parent) == "="
-    return parent.type in ("init_declarator", "return_statement")
-
-
-def _is_power_of_two(tree: KernelTree, node: Node) -> bool:
-    value = number(tree, node)
-    return value is not None and value.hex().lstrip("-").startswith("0x1.0000000000000p")
+def _over_data(tree: KernelTree, loop: Node) -> bool:
+    """Whether a loop, or one around it, runs over a length that is known at run time only."""
+    for node in (loop, *tree.ancestors(loop)):
+        counted = as_loop(tree, node) if node.type == "for_statement" else None
+        if counted is None or counted.test is None or counted.geometric:
+            continue
+        names = {tree.text(n) for n in tree.nodes("identifier", within=counted.test.bound)}
+        if any(tree.declared_type(tree.function(loop), name) is not None for name in names):
+            return True
+    return False
 
 
 def _double_to_float(tree: KernelTree) -> Iterator[Mutation]:
@@ -425,11 +442,11 @@ FP16_SHARED = _rule(
 )
 ROUND_TOWARD_ZERO = _rule(
     "round-toward-zero",
-    "`a + b` to `__fadd_rz(a, b)`, `a * b` to `__fmul_rz(a, b)` where a value or a sum is made",
-    "a truncating unit or intrinsic: errors no longer cancel",
+    "`acc += e` to `acc = __fadd_rz(acc, e)` in a loop over the data",
+    "a truncating unit or intrinsic: errors no longer cancel, and grow with the length",
     _round_toward_zero,
     Example(_dot(), (_dot("acc = __fadd_rz(acc, a[k] * b[k])"),)),
-    _of_store("v * 3.0f", "__fmul_rz(v, 3.0f)"),
+    _of_store("v * 3.0f"),
 )
 FLOAT_TO_INT_TRUNC = _rule(
     "float-to-int-trunc",
