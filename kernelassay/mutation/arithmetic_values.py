@@ -22,6 +22,7 @@ from kernelassay.mutation.sites import (
     outer,
 )
 from kernelassay.mutation.tree import KernelTree, delete, insert, mutation, replace
+from kernelassay.mutation.uniformity import interchangeable
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
 _FLOAT_MAX = 3.4028235e38
@@ -79,9 +80,24 @@ def _integer_constant(step: int) -> _Find:
                 continue  # hexadecimal and suffixed literals are masks
             if tree.is_index(node) or in_bound(tree, node) or _is_structural(tree, node):
                 continue
+            if _is_free_choice(tree, node, step):
+                continue
             yield mutation(replace(node, str(int(text) + step)))
 
     return find
+
+
+def _is_free_choice(tree: KernelTree, literal: Node, step: int) -> bool:
+    """Whether a literal only chooses one of several threads that would do the same.
+
+    A choice of thread -1 is none.
+    """
+    test = tree.parent(literal)
+    if test is not None and operator(tree, test) == "%":
+        test = tree.parent(test)
+    elif step < 0:
+        return False
+    return test is not None and interchangeable(tree, test)
 
 
 def _is_structural(tree: KernelTree, node: Node) -> bool:
@@ -170,7 +186,7 @@ def _flips(tree: KernelTree, node: Node) -> bool:
 
 def _relational_flip(tree: KernelTree) -> Iterator[Mutation]:
     for node in tree.nodes("binary_expression"):
-        if _flips(tree, node):
+        if _flips(tree, node) and not interchangeable(tree, node, several=True):
             yield mutation(replace(field(node, "operator"), _FLIPPED[operator(tree, node)]))
 
 
@@ -261,9 +277,13 @@ RULES: tuple[Rule, ...] = (
         find=_integer_constant(1),
         examples=(
             _pair(
-                "if (threadIdx.x == 0) y[3] = x[2 * n] * 2;",
-                "if (threadIdx.x == 1) y[3] = x[2 * n] * 2;",
-                "if (threadIdx.x == 0) y[3] = x[2 * n] * 3;",
+                "if (threadIdx.x == 0) y[3] = x[threadIdx.x] * 2;",
+                "if (threadIdx.x == 1) y[3] = x[threadIdx.x] * 2;",
+                "if (threadIdx.x == 0) y[3] = x[threadIdx.x] * 3;",
+            ),
+            _pair(
+                "if (threadIdx.x == 0) y[3] = x[n] * 2;",
+                "if (threadIdx.x == 0) y[3] = x[n] * 3;",
             ),
         ),
     ),
@@ -308,7 +328,11 @@ RULES: tuple[Rule, ...] = (
                 "int i = threadIdx.x;\nif (i < n) y[i] = x[i] > 0.0f ? x[i] : 0.0f;",
                 "int i = threadIdx.x;\nif (i < n) y[i] = x[i] <= 0.0f ? x[i] : 0.0f;",
             ),
-            _pair("if (threadIdx.x == 0) y[0] = x[0];", "if (threadIdx.x != 0) y[0] = x[0];"),
+            _pair(
+                "float v = x[threadIdx.x];\nif (threadIdx.x == 0) y[0] = v;",
+                "float v = x[threadIdx.x];\nif (threadIdx.x != 0) y[0] = v;",
+            ),
+            _pair("if (threadIdx.x == 0) y[0] = x[0];"),
         ),
     ),
     Rule(

@@ -42,6 +42,19 @@ def _text(tree: KernelTree, functions: list[Node]) -> str:
     return "\n".join(tree.text(f) for f in functions)
 
 
+def most_threads(tree: KernelTree) -> int | None:
+    """The largest block that ``launch`` can ask for; None if it is not made of literals."""
+    found: list[int] = []
+    for site in tree.launches():
+        found += [n for n in map(int, re.findall(r"\b\d+\b", tree.text(site.block))) if n > 3]
+        for name in tree.nodes("identifier", within=site.block):
+            values = re.findall(rf"\b{tree.text(name)}\b\s*=\s*([^;]*);", tree.text(tree.launcher))
+            if any(not value.strip().isdigit() for value in values):
+                return None
+            found += map(int, values)
+    return max(found) if found else None
+
+
 def shuffles(tree: KernelTree, kernel: Node) -> bool:
     """Whether lanes exchange registers, which asks for whole warps."""
     return "__shfl" in _text(tree, reached(tree, kernel))
@@ -69,9 +82,9 @@ def repeatable(tree: KernelTree, loop: Loop) -> bool:
         if target.type != "identifier":
             continue
         declared = tree.declared(target)
-        if inside_loop is not None and declared is not None:
-            if not start <= declared.start < end:
-                return False
+        is_inner = declared is not None and start <= declared.start < end
+        if inside_loop is not None and declared is not None and not is_inner:
+            return False
     return True
 
 

@@ -199,14 +199,20 @@ def _is_beside_epsilon(tree: KernelTree, load: Node) -> bool:
 
 
 def _tf32_operand(tree: KernelTree) -> Iterator[Mutation]:
+    """The operands of all products that one loop sums up: a tensor core takes whole tiles."""
+    found: dict[int, list[Node]] = {}
     for function in (*tree.device_functions, *tree.kernels):
         for update in updates(tree, function):
             operands = list(_product_operands(tree, update))
-            pairs = list(zip(operands[::2], operands[1::2], strict=True))
+            pairs = zip(operands[::2], operands[1::2], strict=True)
             if any(same(tree, *pair) for pair in pairs):
                 continue  # a sum of squares is no product of matrices
-            if operands and all(tree.kind(o) == "float" and _is_operand(tree, o) for o in operands):
-                yield TF32.mutant(tree, operands)
+            if all(tree.kind(o) == "float" and _is_operand(tree, o) for o in operands):
+                loop = tree.enclosing(update.node, *LOOPS) or update.node
+                found.setdefault(loop.id, []).extend(operands)
+    for operands in found.values():
+        if operands:
+            yield TF32.mutant(tree, operands)
 
 
 def _is_operand(tree: KernelTree, node: Node) -> bool:
