@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.ownership import unless_owned
+from kernelassay.mutation.precision_math import EPS_DROP
 from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.semantic_activation import DROP_SQUARE
+from kernelassay.mutation.semantic_fusion import DROP_BIAS, DROP_RESIDUAL, DROP_SCALE
 from kernelassay.mutation.sites import (
     arguments,
     atom,
@@ -271,6 +275,9 @@ def _integer_rule(id_: str, old: str, new: str, bug: str, *examples: Example) ->
 _HALVES = "const half* x, half* y, int n"
 _INTS = "const float* x, int* y, int n, int m"
 
+#: The rules that name the term they drop.
+_TERMS = (DROP_BIAS, DROP_SCALE, DROP_RESIDUAL, DROP_SQUARE, EPS_DROP)
+
 RULES: tuple[Rule, ...] = (
     _operator_rule(
         "add-to-sub",
@@ -404,26 +411,32 @@ RULES: tuple[Rule, ...] = (
     Rule(
         id="drop-left-term",
         family="arithmetic",
-        what="`a + b` to `b`, `a * b` to `b`",
+        what="`a + b` to `b`, `a * b` to `b`, where no rule names the dropped term",
         bug="a forgotten term or factor",
-        find=_drop("right"),
+        find=unless_owned(_drop("right"), *_TERMS),
         examples=(
-            _pair("y[n + 1] = x[0] * x[1] + x[2];", "y[n + 1] = x[2];", "y[n + 1] = x[1] + x[2];"),
+            _pair(
+                "y[n + 1] = expf(x[0]) * expf(x[1]) + expf(x[2]);",
+                "y[n + 1] = expf(x[2]);",
+                "y[n + 1] = expf(x[1]) + expf(x[2]);",
+            ),
+            _pair("y[n] = x[0] + expf(x[1]);"),
             _pair("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = x[2];"),
         ),
     ),
     Rule(
         id="drop-right-term",
         family="arithmetic",
-        what="`a + b` to `a`, `a * b` to `a`",
-        bug="a forgotten term or factor, such as a bias",
-        find=_drop("left"),
+        what="`a + b` to `a`, `a * b` to `a`, where no rule names the dropped term",
+        bug="a forgotten term or factor",
+        find=unless_owned(_drop("left"), *_TERMS),
         examples=(
             _pair(
-                "y[n + 1] = x[0] * x[1] + x[2];",
-                "y[n + 1] = x[0] * x[1];",
-                "y[n + 1] = x[0] + x[2];",
+                "y[n + 1] = expf(x[0]) * expf(x[1]) + expf(x[2]);",
+                "y[n + 1] = expf(x[0]) * expf(x[1]);",
+                "y[n + 1] = expf(x[0]) + expf(x[2]);",
             ),
+            _pair("y[n] = expf(x[0]) + x[1];"),
             _pair("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = (x[0] * x[1]);"),
         ),
     ),

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.ownership import unless_owned
 from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.semantic_activation import SHIFT_THRESHOLD
+from kernelassay.mutation.semantic_reduction import INIT_IDENTITY
 from kernelassay.mutation.sites import (
     arguments,
     atom,
@@ -244,7 +247,7 @@ RULES: tuple[Rule, ...] = (
         family="arithmetic",
         what="a floating-point literal c to c * (1 + 2^-4); 0 to 1",
         bug="a constant copied wrongly, such as an epsilon or an activation's coefficient",
-        find=_float_constant(1.0625, 1.0),
+        find=unless_owned(_float_constant(1.0625, 1.0), SHIFT_THRESHOLD, INIT_IDENTITY),
         examples=(
             _pair(
                 "float s = 0.0f;\ns += x[0] * 0.5f;\ny[0] = fmaxf(s, 0.0f) + 1e-5f;",
@@ -260,7 +263,7 @@ RULES: tuple[Rule, ...] = (
         family="arithmetic",
         what="a floating-point literal c to c * (1 - 2^-4); 0 to -1",
         bug="a constant copied wrongly, on the other side of its value",
-        find=_float_constant(0.9375, -1.0),
+        find=unless_owned(_float_constant(0.9375, -1.0), SHIFT_THRESHOLD, INIT_IDENTITY),
         examples=(
             _pair(
                 "y[0] = x[0] > 0.0f ? x[0] : 2.0f * x[0];",
