@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from kernelassay.mutation.match import (
     added,
     atom,
     binary,
+    callee,
     declared_name,
     field,
     inputs,
@@ -270,15 +272,52 @@ def _in_order(nodes: Iterator[Node]) -> list[Node]:
     return sorted(nodes, key=lambda node: node.start_byte)
 
 
+_COUNTS = re.compile(r"(\w+\.)?count\w*(\s*\+\s*(\w+\.)?count\w*)*")
+
+
+def _is_count(tree: KernelTree, value: Node) -> bool:
+    """Whether a float holds a number of elements: whole, and in range of what a test can hold."""
+    return _COUNTS.fullmatch(tree.text(value)) is not None
+
+
 def _float_to_int_trunc(tree: KernelTree) -> Iterator[Mutation]:
     for value in _in_order(_temporaries(tree)):
+        if _is_count(tree, value):
+            continue
         yield mutation(replace(value, f"(float)(int){atom(tree, value)}"))
 
 
 def _saturate_fp16(tree: KernelTree) -> Iterator[Mutation]:
     for value in _in_order(_temporaries(tree)):
+        if _is_small(tree, value) or _is_count(tree, value):
+            continue
         text = f"fminf(fmaxf({tree.text(value)}, -65504.0f), 65504.0f)"
         yield mutation(replace(value, text))
+
+
+_SMALL_CALLS = ("rsqrtf", "tanhf", "erff", "sinf", "cosf")
+
+
+def _is_small(tree: KernelTree, value: Node, depth: int = 6) -> bool:
+    """Whether a value stays within half's range for every input that is not degenerate itself.
+
+    So do bounded functions, an exponential over a sum of such (softmax), and what is scaled by
+    an inverse standard deviation: n values normalised by their own are at most the root of n.
+    """
+    source = resolve(tree, value)
+    if depth == 0:
+        return False
+    if callee(tree, source) in _SMALL_CALLS:
+        return True
+    quotient, product = binary(tree, source, "/"), binary(tree, source, "*")
+    if quotient:
+        above, below = quotient
+        is_logistic = number(tree, above) == 1 and bool(
+            (total := binary(tree, below, "+")) and any(number(tree, t) == 1 for t in total)
+        )
+        return is_logistic or callee(tree, strip(above)) in ("expf", "__expf")
+    deviation = any(binary(tree, side, "-") for side in product or ())
+    return deviation and any(_is_small(tree, side, depth - 1) for side in product or ())
 
 
 def _flush_denormals(tree: KernelTree) -> Iterator[Mutation]:
@@ -470,10 +509,11 @@ INT_ACCUMULATOR = _rule(
 )
 SATURATE_FP16 = _rule(
     "saturate-fp16",
-    "an intermediate is clamped to the range of half precision",
+    "an intermediate that can leave the range of half precision is clamped to it",
     "overflow of half hidden by saturation",
     _saturate_fp16,
     _of_store("v * 3.0f", "fminf(fmaxf(v * 3.0f, -65504.0f), 65504.0f)"),
+    _of_store("tanhf(v)"),
 )
 FLUSH_DENORMALS = _rule(
     "flush-denormals",
