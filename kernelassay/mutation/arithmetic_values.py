@@ -41,11 +41,43 @@ def _float_constant(factor: float, instead_of_zero: float) -> _Find:
                 continue
             if value == 0.0 and instead_of_zero > 0.0 and _starts_accumulator(tree, node):
                 continue
+            if _is_weightless(tree, node):
+                continue
             new = instead_of_zero if value == 0.0 else value * factor
             if math.isfinite(new) and abs(new) <= _FLOAT_MAX:
                 yield mutation(replace(node, _spell(new, tree.text(node))))
 
     return find
+
+
+def _is_weightless(tree: KernelTree, literal: Node) -> bool:
+    """Whether a literal is the mean of no elements: ``{0, mean, m2}`` of Welford's moments.
+
+    The first element, or the first set merged, replaces it whatever it is.
+    """
+    listed = tree.parent(literal)
+    if listed is None or listed.type != "initializer_list":
+        return False
+    declaration = tree.enclosing(listed, "declaration")
+    spelled = declaration.child_by_field_name("type") if declaration is not None else None
+    struct = next(
+        (
+            s
+            for s in tree.nodes("struct_specifier", within=tree.root)
+            if spelled is not None
+            and s.child_by_field_name("body") is not None
+            and tree.text(field(s, "name")) == tree.text(spelled)
+        ),
+        None,
+    )
+    if struct is None:
+        return False
+    members = [tree.text(m) for m in tree.nodes("field_identifier", within=field(struct, "body"))]
+    values = dict(zip(members, listed.named_children, strict=False))
+    count, mean = values.get("count"), values.get("mean")
+    if count is None or mean is None or mean.id != literal.id:
+        return False
+    return number(tree, count) == 0.0
 
 
 def _starts_accumulator(tree: KernelTree, literal: Node) -> bool:
@@ -241,6 +273,13 @@ def _pair(before: str, *after: str, params: str = "const float* x, float* y, int
     return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
 
 
+def _moments(start: str) -> str:
+    return kernel(
+        f"Moments m = {start};\ny[0] = m.mean + x[n];",
+        before="struct Moments { float count; float mean; float m2; };",
+    )
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         id="float-const-plus",
@@ -256,6 +295,10 @@ RULES: tuple[Rule, ...] = (
                 "float s = 0.0f;\ns += x[0] * 0.5f;\ny[0] = fmaxf(s, 0.0f) + 1.0625e-05f;",
             ),
             _pair("float m = -1e38f;\ny[0] = fmaxf(m, x[0]);"),
+            Example(
+                _moments("{0.0f, 0.0f, 0.0f}"),
+                (_moments("{1.0f, 0.0f, 0.0f}"), _moments("{0.0f, 0.0f, 1.0f}")),
+            ),
         ),
     ),
     Rule(

@@ -244,7 +244,7 @@ def _product_operands(tree: KernelTree, update: Update) -> Iterator[Node]:
 def _shared(rounding: Rounding) -> _Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for _, values in _shared_arrays(tree):
-            if values:
+            if values and not all(_is_count(tree, value) for value in values):
                 yield rounding.mutant(tree, values)
 
     return find
