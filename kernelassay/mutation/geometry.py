@@ -263,11 +263,9 @@ def _thread_uses(tree: KernelTree, kernel: Node, axis: str) -> Iterator[Node]:
             and is_warp_split(tree, around)
         ):
             continue  # a lane or a warp: its function counts them (see _counts_its_warps)
-        holder = tree.enclosing(node, "init_declarator", "expression_statement", "for_statement")
-        in_header = (
-            holder is not None and tree.parent(holder) is not None and _in_header(tree, node)
-        )
-        if holder is None or holder.type != "init_declarator" or in_header:
+        kinds = ("init_declarator", "expression_statement", "subscript_argument_list")
+        holder = tree.enclosing(node, *kinds)
+        if holder is None or holder.type != "init_declarator" or _in_header(tree, node):
             yield node
             continue
         name = tree.text(child(holder, "declarator"))
