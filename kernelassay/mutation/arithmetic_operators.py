@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.ownership import unless_owned
+from kernelassay.mutation.precision_math import EPS_DROP
 from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.semantic_activation import DROP_SQUARE
+from kernelassay.mutation.semantic_fusion import DROP_BIAS, DROP_RESIDUAL, DROP_SCALE
 from kernelassay.mutation.sites import (
     arguments,
     atom,
+    bare,
     binaries,
     call_name,
     change_operator,
@@ -18,6 +23,7 @@ from kernelassay.mutation.sites import (
     in_bound,
     number,
     operator,
+    outer,
     swap,
 )
 from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
@@ -149,12 +155,46 @@ def _swap_noncommutative(tree: KernelTree) -> Iterator[Mutation]:
         if not (tree.is_float(node) or _is_value(tree, node)):
             continue
         left, right = field(node, "left"), field(node, "right")
-        if tree.text(left) == tree.text(right):
+        if tree.text(left) == tree.text(right) or _is_even(tree, node):
             continue
         moved = tree.text(left)
         if left.type in ("binary_expression", "conditional_expression", "cast_expression"):
             moved = f"({moved})"
         yield mutation(replace(left, tree.text(right)), replace(right, moved))
+
+
+_EVEN = ("fabsf", "fabs", "abs", "coshf", "cosf")
+
+
+def _is_even(tree: KernelTree, node: Node) -> bool:
+    """Whether a difference is only squared or taken the absolute of: its sign is lost."""
+    if operator(tree, node) != "-":
+        return False
+    holder = tree.parent(outer(tree, node))
+    if holder is None or holder.type != "init_declarator":
+        return _loses_sign(tree, node)
+    name, function = tree.text(field(holder, "declarator")), tree.function(node)
+    uses = [
+        use
+        for use in tree.nodes("identifier", within=function)
+        if tree.text(use) == name
+        and use.start_byte > holder.end_byte
+        and (declared := tree.declared(use)) is not None
+        and holder.start_byte <= declared.start < holder.end_byte
+    ]
+    return bool(uses) and all(_loses_sign(tree, use) for use in uses)
+
+
+def _loses_sign(tree: KernelTree, node: Node) -> bool:
+    node = outer(tree, node)
+    around = tree.parent(node)
+    if around is None:
+        return False
+    if around.type == "binary_expression" and operator(tree, around) == "*":
+        left, right = field(around, "left"), field(around, "right")
+        return tree.text(bare(left)) == tree.text(bare(right))
+    call = tree.parent(around) if around.type == "argument_list" else None
+    return call is not None and call.type == "call_expression" and call_name(tree, call) in _EVEN
 
 
 _COMPOUND = {"+=": "-=", "-=": "+=", "*=": "/=", "/=": "*="}
@@ -234,6 +274,9 @@ def _integer_rule(id_: str, old: str, new: str, bug: str, *examples: Example) ->
 
 _HALVES = "const half* x, half* y, int n"
 _INTS = "const float* x, int* y, int n, int m"
+
+#: The rules that name the term they drop.
+_TERMS = (DROP_BIAS, DROP_SCALE, DROP_RESIDUAL, DROP_SQUARE, EPS_DROP)
 
 RULES: tuple[Rule, ...] = (
     _operator_rule(
@@ -368,26 +411,32 @@ RULES: tuple[Rule, ...] = (
     Rule(
         id="drop-left-term",
         family="arithmetic",
-        what="`a + b` to `b`, `a * b` to `b`",
+        what="`a + b` to `b`, `a * b` to `b`, where no rule names the dropped term",
         bug="a forgotten term or factor",
-        find=_drop("right"),
+        find=unless_owned(_drop("right"), *_TERMS),
         examples=(
-            _pair("y[n + 1] = x[0] * x[1] + x[2];", "y[n + 1] = x[2];", "y[n + 1] = x[1] + x[2];"),
+            _pair(
+                "y[n + 1] = expf(x[0]) * expf(x[1]) + expf(x[2]);",
+                "y[n + 1] = expf(x[2]);",
+                "y[n + 1] = expf(x[1]) + expf(x[2]);",
+            ),
+            _pair("y[n] = x[0] + expf(x[1]);"),
             _pair("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = x[2];"),
         ),
     ),
     Rule(
         id="drop-right-term",
         family="arithmetic",
-        what="`a + b` to `a`, `a * b` to `a`",
-        bug="a forgotten term or factor, such as a bias",
-        find=_drop("left"),
+        what="`a + b` to `a`, `a * b` to `a`, where no rule names the dropped term",
+        bug="a forgotten term or factor",
+        find=unless_owned(_drop("left"), *_TERMS),
         examples=(
             _pair(
-                "y[n + 1] = x[0] * x[1] + x[2];",
-                "y[n + 1] = x[0] * x[1];",
-                "y[n + 1] = x[0] + x[2];",
+                "y[n + 1] = expf(x[0]) * expf(x[1]) + expf(x[2]);",
+                "y[n + 1] = expf(x[0]) * expf(x[1]);",
+                "y[n + 1] = expf(x[0]) + expf(x[2]);",
             ),
+            _pair("y[n] = expf(x[0]) + x[1];"),
             _pair("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = (x[0] * x[1]);"),
         ),
     ),
@@ -403,6 +452,7 @@ RULES: tuple[Rule, ...] = (
                 "y[n - 1] = x[2] / (x[0] - x[1]);",
                 "y[n - 1] = (x[1] - x[0]) / x[2];",
             ),
+            _pair("float d = x[0] - x[1];\ny[0] = d * d + fabsf(x[2] - x[3]);"),
             _pair(
                 "y[0] = x[0] - x[1] - x[2];",
                 "y[0] = x[2] - (x[0] - x[1]);",

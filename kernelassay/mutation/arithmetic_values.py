@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.ownership import unless_owned
 from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.semantic_activation import SHIFT_THRESHOLD
+from kernelassay.mutation.semantic_reduction import INIT_IDENTITY
 from kernelassay.mutation.sites import (
     arguments,
     atom,
@@ -22,6 +25,7 @@ from kernelassay.mutation.sites import (
     outer,
 )
 from kernelassay.mutation.tree import KernelTree, delete, insert, mutation, replace
+from kernelassay.mutation.uniformity import interchangeable
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
 _FLOAT_MAX = 3.4028235e38
@@ -37,11 +41,43 @@ def _float_constant(factor: float, instead_of_zero: float) -> _Find:
                 continue
             if value == 0.0 and instead_of_zero > 0.0 and _starts_accumulator(tree, node):
                 continue
+            if _is_weightless(tree, node):
+                continue
             new = instead_of_zero if value == 0.0 else value * factor
             if math.isfinite(new) and abs(new) <= _FLOAT_MAX:
                 yield mutation(replace(node, _spell(new, tree.text(node))))
 
     return find
+
+
+def _is_weightless(tree: KernelTree, literal: Node) -> bool:
+    """Whether a literal is the mean of no elements: ``{0, mean, m2}`` of Welford's moments.
+
+    The first element, or the first set merged, replaces it whatever it is.
+    """
+    listed = tree.parent(literal)
+    if listed is None or listed.type != "initializer_list":
+        return False
+    declaration = tree.enclosing(listed, "declaration")
+    spelled = declaration.child_by_field_name("type") if declaration is not None else None
+    struct = next(
+        (
+            s
+            for s in tree.nodes("struct_specifier", within=tree.root)
+            if spelled is not None
+            and s.child_by_field_name("body") is not None
+            and tree.text(field(s, "name")) == tree.text(spelled)
+        ),
+        None,
+    )
+    if struct is None:
+        return False
+    members = [tree.text(m) for m in tree.nodes("field_identifier", within=field(struct, "body"))]
+    values = dict(zip(members, listed.named_children, strict=False))
+    count, mean = values.get("count"), values.get("mean")
+    if count is None or mean is None or mean.id != literal.id:
+        return False
+    return number(tree, count) == 0.0
 
 
 def _starts_accumulator(tree: KernelTree, literal: Node) -> bool:
@@ -79,9 +115,24 @@ def _integer_constant(step: int) -> _Find:
                 continue  # hexadecimal and suffixed literals are masks
             if tree.is_index(node) or in_bound(tree, node) or _is_structural(tree, node):
                 continue
+            if _is_free_choice(tree, node, step):
+                continue
             yield mutation(replace(node, str(int(text) + step)))
 
     return find
+
+
+def _is_free_choice(tree: KernelTree, literal: Node, step: int) -> bool:
+    """Whether a literal only chooses one of several threads that would do the same.
+
+    A choice of thread -1 is none.
+    """
+    test = tree.parent(literal)
+    if test is not None and operator(tree, test) == "%":
+        test = tree.parent(test)
+    elif step < 0:
+        return False
+    return test is not None and interchangeable(tree, test)
 
 
 def _is_structural(tree: KernelTree, node: Node) -> bool:
@@ -170,7 +221,7 @@ def _flips(tree: KernelTree, node: Node) -> bool:
 
 def _relational_flip(tree: KernelTree) -> Iterator[Mutation]:
     for node in tree.nodes("binary_expression"):
-        if _flips(tree, node):
+        if _flips(tree, node) and not interchangeable(tree, node, several=True):
             yield mutation(replace(field(node, "operator"), _FLIPPED[operator(tree, node)]))
 
 
@@ -222,13 +273,20 @@ def _pair(before: str, *after: str, params: str = "const float* x, float* y, int
     return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
 
 
+def _moments(start: str) -> str:
+    return kernel(
+        f"Moments m = {start};\ny[0] = m.mean + x[n];",
+        before="struct Moments { float count; float mean; float m2; };",
+    )
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         id="float-const-plus",
         family="arithmetic",
         what="a floating-point literal c to c * (1 + 2^-4); 0 to 1",
         bug="a constant copied wrongly, such as an epsilon or an activation's coefficient",
-        find=_float_constant(1.0625, 1.0),
+        find=unless_owned(_float_constant(1.0625, 1.0), SHIFT_THRESHOLD, INIT_IDENTITY),
         examples=(
             _pair(
                 "float s = 0.0f;\ns += x[0] * 0.5f;\ny[0] = fmaxf(s, 0.0f) + 1e-5f;",
@@ -237,6 +295,10 @@ RULES: tuple[Rule, ...] = (
                 "float s = 0.0f;\ns += x[0] * 0.5f;\ny[0] = fmaxf(s, 0.0f) + 1.0625e-05f;",
             ),
             _pair("float m = -1e38f;\ny[0] = fmaxf(m, x[0]);"),
+            Example(
+                _moments("{0.0f, 0.0f, 0.0f}"),
+                (_moments("{1.0f, 0.0f, 0.0f}"), _moments("{0.0f, 0.0f, 1.0f}")),
+            ),
         ),
     ),
     Rule(
@@ -244,7 +306,7 @@ RULES: tuple[Rule, ...] = (
         family="arithmetic",
         what="a floating-point literal c to c * (1 - 2^-4); 0 to -1",
         bug="a constant copied wrongly, on the other side of its value",
-        find=_float_constant(0.9375, -1.0),
+        find=unless_owned(_float_constant(0.9375, -1.0), SHIFT_THRESHOLD, INIT_IDENTITY),
         examples=(
             _pair(
                 "y[0] = x[0] > 0.0f ? x[0] : 2.0f * x[0];",
@@ -261,9 +323,13 @@ RULES: tuple[Rule, ...] = (
         find=_integer_constant(1),
         examples=(
             _pair(
-                "if (threadIdx.x == 0) y[3] = x[2 * n] * 2;",
-                "if (threadIdx.x == 1) y[3] = x[2 * n] * 2;",
-                "if (threadIdx.x == 0) y[3] = x[2 * n] * 3;",
+                "if (threadIdx.x == 0) y[3] = x[threadIdx.x] * 2;",
+                "if (threadIdx.x == 1) y[3] = x[threadIdx.x] * 2;",
+                "if (threadIdx.x == 0) y[3] = x[threadIdx.x] * 3;",
+            ),
+            _pair(
+                "if (threadIdx.x == 0) y[3] = x[n] * 2;",
+                "if (threadIdx.x == 0) y[3] = x[n] * 3;",
             ),
         ),
     ),
@@ -308,7 +374,11 @@ RULES: tuple[Rule, ...] = (
                 "int i = threadIdx.x;\nif (i < n) y[i] = x[i] > 0.0f ? x[i] : 0.0f;",
                 "int i = threadIdx.x;\nif (i < n) y[i] = x[i] <= 0.0f ? x[i] : 0.0f;",
             ),
-            _pair("if (threadIdx.x == 0) y[0] = x[0];", "if (threadIdx.x != 0) y[0] = x[0];"),
+            _pair(
+                "float v = x[threadIdx.x];\nif (threadIdx.x == 0) y[0] = v;",
+                "float v = x[threadIdx.x];\nif (threadIdx.x != 0) y[0] = v;",
+            ),
+            _pair("if (threadIdx.x == 0) y[0] = x[0];"),
         ),
     ),
     Rule(

@@ -6,7 +6,7 @@ the variable's other uses alone: the launch gets the changed extents in place of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -25,6 +25,13 @@ from kernelassay.mutation.extents import (
     scaled,
     shifted,
 )
+from kernelassay.mutation.geometry import (
+    any_block,
+    any_grid,
+    kernel_named,
+    shuffles,
+    stops_extra_block,
+)
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
@@ -35,11 +42,13 @@ _MOST_THREADS = 1024  # a larger block is no launch at all (CUDA C++ Programming
 class Geometry:
     """A grid or a block of one launch.
 
-    ``node`` is the expression at the launch, ``parts`` the one to three extents, as nodes.
+    ``node`` is the expression at the launch, ``parts`` the one to three extents, as nodes,
+    ``kernel`` the kernel launched.
     """
 
     node: Node
     parts: tuple[Node, ...]
+    kernel: Node | None = None
 
     def with_parts(self, tree: KernelTree, texts: list[str]) -> Edit:
         """The edit that launches with other extents."""
@@ -102,11 +111,15 @@ def _parts(tree: KernelTree, node: Node) -> tuple[Node, ...]:
 
 
 def _grids(tree: KernelTree) -> Iterator[Geometry]:
-    return (Geometry(site.grid, _parts(tree, site.grid)) for site in tree.launches())
+    for site in tree.launches():
+        kernel_ = kernel_named(tree, site.kernel)
+        yield Geometry(site.grid, _parts(tree, site.grid), kernel_)
 
 
 def _blocks(tree: KernelTree) -> Iterator[Geometry]:
-    return (Geometry(site.block, _parts(tree, site.block)) for site in tree.launches())
+    for site in tree.launches():
+        kernel_ = kernel_named(tree, site.kernel)
+        yield Geometry(site.block, _parts(tree, site.block), kernel_)
 
 
 def _value(tree: KernelTree, node: Node) -> int | None:
@@ -149,20 +162,25 @@ def _ceil_to_floor(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(replace(node, floor))
 
 
-def _grid_by(tree: KernelTree, by: int) -> Iterator[Mutation]:
+_Harmless = Callable[[KernelTree, Node, str], bool]
+
+
+def _grid_by(tree: KernelTree, by: int, harmless: _Harmless) -> Iterator[Mutation]:
     for grid in _grids(tree):
         for axis, part in enumerate(grid.parts):
             # A grid of one block has no last block to lose; a second one only repeats it.
-            if _value(tree, part) != 1:
+            if _value(tree, part) == 1:
+                continue
+            if grid.kernel is None or not harmless(tree, grid.kernel, "xyz"[axis]):
                 yield mutation(grid.with_part(tree, axis, shifted(tree, part, by)))
 
 
 def _grid_minus_one(tree: KernelTree) -> Iterator[Mutation]:
-    return _grid_by(tree, -1)
+    return _grid_by(tree, -1, any_grid)
 
 
 def _grid_plus_one(tree: KernelTree) -> Iterator[Mutation]:
-    return _grid_by(tree, 1)
+    return _grid_by(tree, 1, stops_extra_block)
 
 
 def _grid_axis_swap(tree: KernelTree) -> Iterator[Mutation]:
@@ -179,8 +197,13 @@ def _grid_axis_swap(tree: KernelTree) -> Iterator[Mutation]:
 def _block_halved(tree: KernelTree) -> Iterator[Mutation]:
     for block in _blocks(tree):
         for axis, part in enumerate(block.parts):
-            if _value(tree, part) != 1:
+            if _value(tree, part) != 1 and not _is_free(tree, block, axis):
                 yield mutation(block.with_part(tree, axis, scaled(tree, part, down=2)))
+
+
+def _is_free(tree: KernelTree, block: Geometry, axis: int, *, larger: bool = False) -> bool:
+    """Whether the kernel takes blocks of any size along an axis."""
+    return block.kernel is not None and any_block(tree, block.kernel, "xyz"[axis], larger=larger)
 
 
 def _block_doubled(tree: KernelTree) -> Iterator[Mutation]:
@@ -189,7 +212,7 @@ def _block_doubled(tree: KernelTree) -> Iterator[Mutation]:
         if None not in values and 2 * prod(v for v in values if v is not None) > _MOST_THREADS:
             continue
         for axis, part in enumerate(block.parts):
-            if values[axis] != 1:
+            if values[axis] != 1 and not _is_free(tree, block, axis, larger=True):
                 yield mutation(block.with_part(tree, axis, scaled(tree, part, up=2)))
 
 
@@ -197,7 +220,8 @@ def _block_not_warp_multiple(tree: KernelTree) -> Iterator[Mutation]:
     for block in _blocks(tree):
         for axis, part in enumerate(block.parts):
             if _value(tree, part) != 1:
-                yield mutation(block.with_part(tree, axis, shifted(tree, part, -1)))
+                if not _is_free(tree, block, axis) or shuffles(tree, block.kernel or part):
+                    yield mutation(block.with_part(tree, axis, shifted(tree, part, -1)))
                 break
 
 

@@ -31,6 +31,7 @@ from kernelassay.mutation.extents import (
     shifted,
     wrap,
 )
+from kernelassay.mutation.geometry import runs_once
 from kernelassay.mutation.rewrites import moved
 from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
@@ -131,6 +132,8 @@ def _is_tile_loop(tree: KernelTree, loop: Loop) -> bool:
 
 def _step_double(tree: KernelTree) -> Iterator[Mutation]:
     for loop in loops(tree):
+        if runs_once(tree, loop):
+            continue
         if loop.step is None:
             symbol = "+=" if loop.motion == "up" else "-="
             yield mutation(replace(loop.update, f"{loop.variable} {symbol} 2"))

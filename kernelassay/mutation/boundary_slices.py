@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from tree_sitter import Node
 
@@ -30,6 +31,11 @@ def _reads_memory(tree: KernelTree, node: Node) -> bool:
 
 
 def _empty_slice_init(tree: KernelTree) -> Iterator[Mutation]:
+    """One site of a source: a slice of one element shows each of them."""
+    yield from islice(_small_slices(tree), 1)
+
+
+def _small_slices(tree: KernelTree) -> Iterator[Mutation]:
     for node in tree.nodes("assignment_expression", "conditional_expression", "call_expression"):
         if node.type == "assignment_expression":
             size = _slice_size(tree, node)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.indexing_threads import is_warp_split
+from kernelassay.mutation.geometry import repeated_starts
 from kernelassay.mutation.layout import (
     WINDOW,
     Coordinate,
@@ -25,6 +25,7 @@ from kernelassay.mutation.layout import (
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.sites import bare, binaries, field, names, operator, storage
 from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
+from kernelassay.mutation.warps import is_warp_split
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
 _CHANNEL = re.compile(r"^(c|(ic|oc|ci|co)0?|ch|chan\w*|channel\w*|in_c|out_c|\w+_channel)$", re.I)
@@ -94,8 +95,9 @@ def _transposed_access(tree: KernelTree) -> Iterator[Mutation]:
 
 def _flattened(tree: KernelTree) -> Iterator[list[Coordinate]]:
     """The coordinates of every flattened global address, and of channel-like variables."""
+    repeated = repeated_starts(tree)
     for root in index_roots(tree):
-        if _is_shared_address(tree, root):
+        if _is_shared_address(tree, root) or root.id in repeated:
             continue
         if any(WINDOW.search(name) for name in names(tree, root)):
             continue  # where a window starts, not where its tensor lies

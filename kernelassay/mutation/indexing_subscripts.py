@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.cuda_types import member_type, parse_type
+from kernelassay.mutation.cuda_types import member_type
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.extents import extents
+from kernelassay.mutation.layout import index_roots, sizes
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.sites import (
     arguments,
+    binaries,
     call_name,
     field,
     is_store_target,
@@ -83,42 +86,27 @@ def _vector_lane_swap(tree: KernelTree) -> Iterator[Mutation]:
         yield mutation(replace(field(node, "field"), _NEXT_LANE[lane]))
 
 
-_CASTS = ("static_cast",)
-
-
-def _is_wide(text: str) -> bool:
-    parsed = parse_type(text)
-    return parsed.kind == "long"
-
-
 def _truncation(tree: KernelTree) -> Iterator[Mutation]:
-    for node in tree.nodes("cast_expression", "declaration", "call_expression"):
-        if node.type == "cast_expression":
-            spelled = field(node, "type")
-            if _is_wide(tree.text(spelled)) and tree.is_index(node):
-                yield mutation(replace(spelled, "int"))
-        elif node.type == "call_expression":
-            function = field(node, "function")
-            if function.type != "template_function" or call_name(tree, node) not in _CASTS:
-                continue
-            listed = field(function, "arguments").named_children
-            if listed and _is_wide(tree.text(listed[0])) and tree.is_index(node):
-                yield mutation(replace(listed[0], "int"))
-        else:
-            spelled_type = node.child_by_field_name("type")
-            if spelled_type is None or not _is_wide(tree.text(spelled_type)):
-                continue
-            if any(
-                _is_index_declarator(tree, d) for d in node.children_by_field_name("declarator")
-            ):
-                yield mutation(replace(spelled_type, "int"))
+    """The first flattened 64-bit offset that varies from block to block, strided by a size."""
+    found = [root for root in index_roots(tree) if _is_offset(tree, root)]
+    strided = [root for root in found if _has_stride(tree, root)]
+    for root in (strided or found)[:1]:
+        yield mutation(replace(root, f"(signed char)({tree.text(root)})"))
 
 
-def _is_index_declarator(tree: KernelTree, declarator: Node) -> bool:
-    while declarator.type == "init_declarator":
-        declarator = field(declarator, "declarator")
-    return declarator.type == "identifier" and tree.is_index_variable(
-        tree.function(declarator), tree.text(declarator)
+def _is_offset(tree: KernelTree, root: Node) -> bool:
+    known = extents(tree)
+    if tree.kind(root) != "long" or known.fixed(root):
+        return False
+    return any(binaries(tree, "*", within=root)) and "blockIdx" in known.expand(root)
+
+
+def _has_stride(tree: KernelTree, root: Node) -> bool:
+    known = set(sizes(tree, tree.function(root)))
+    return any(
+        tree.text(field(product, side)) in known
+        for product in binaries(tree, "*", within=root)
+        for side in ("left", "right")
     )
 
 
@@ -181,19 +169,22 @@ RULES: tuple[Rule, ...] = (
     Rule(
         id="index-32bit-truncation",
         family="indexing",
-        what="the 64-bit type of an index, declared or cast to, to `int`",
-        bug="an index that overflows past 2^31 elements",
+        what="the first flattened 64-bit offset to `(signed char)`: the cast to 32 bits of "
+        "tensors past 2^31 elements, scaled down to 8 bits, since a test's tensors are small",
+        bug="an offset computed in too narrow a type, which wraps on large tensors",
         find=_truncation,
         examples=(
             _pair(
                 "long long i = (long long)blockIdx.x * blockDim.x;\nif (i < n) y[i] = x[i];",
-                "int i = (long long)blockIdx.x * blockDim.x;\nif (i < n) y[i] = x[i];",
-                "long long i = (int)blockIdx.x * blockDim.x;\nif (i < n) y[i] = x[i];",
+                "long long i = (signed char)((long long)blockIdx.x * blockDim.x);\n"
+                "if (i < n) y[i] = x[i];",
             ),
             _pair(
-                "long long count = n;\ny[0] = (float)count;\ny[static_cast<size_t>(n)] = x[0];",
-                "long long count = n;\ny[0] = (float)count;\ny[static_cast<int>(n)] = x[0];",
+                "const float* row = x + (long long)blockIdx.x * n;\ny[blockIdx.x] = row[0];",
+                "const float* row = x + (signed char)((long long)blockIdx.x * n);\n"
+                "y[blockIdx.x] = row[0];",
             ),
+            _pair("long long size = (long long)n * n;\ny[blockIdx.x] = x[size - 1];"),
         ),
     ),
     Rule(

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.geometry import repeats_only
 from kernelassay.mutation.layout import factors, uncast
 from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.sites import (
-    bare,
     binaries,
     field,
     names,
     number,
     operator,
+    storage,
     swap,
 )
 from kernelassay.mutation.tree import KernelTree, mutation, replace
+from kernelassay.mutation.warps import lane_of, warp_of
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
 
@@ -47,7 +49,7 @@ def _axis_swap(builtin: str) -> _Find:
 
 def _blockdim_to_griddim(tree: KernelTree) -> Iterator[Mutation]:
     for node, _ in _axes(tree, "blockDim"):
-        if tree.is_index(node):
+        if tree.is_index(node) and not repeats_only(tree, node):
             yield mutation(replace(field(node, "argument"), "gridDim"))
 
 
@@ -102,13 +104,46 @@ def _thread_order_swap(tree: KernelTree) -> Iterator[Mutation]:
         size = next(f for f in product if f.id != block[0].id)
         if _builtin(tree, size, "blockDim") != axis and not _is_constant(tree, size):
             continue  # a runtime size is a leading dimension: transposed-access
-        if not _is_thread(tree, right, axis):
-            continue
+        if not _is_thread(tree, right, axis) or not _is_exchanged(tree, node):
+            continue  # each thread on its own: the same elements, by other threads
         yield mutation(
             replace(uncast(block[0]), tree.text(right)),
             replace(size, f"gridDim.{axis}"),
             replace(right, f"blockIdx.{axis}"),
         )
+
+
+def _is_exchanged(tree: KernelTree, node: Node) -> bool:
+    """Whether what a thread puts into shared memory depends on the coordinate ``node``."""
+    function = tree.function(node)
+    holder = tree.enclosing(node, "init_declarator", "expression_statement")
+    if holder is None or holder.type != "init_declarator":
+        return holder is not None and _stores_shared(tree, holder)
+    derived = {field(holder, "declarator").start_byte}
+    size = 0
+    while size != len(derived):
+        size = len(derived)
+        for other in tree.nodes("init_declarator", within=function):
+            value = other.child_by_field_name("value")
+            if value is not None and _mentions(tree, value, derived):
+                derived.add(field(other, "declarator").start_byte)
+    return any(
+        _stores_shared(tree, statement) and _mentions(tree, statement, derived)
+        for statement in tree.nodes("expression_statement", within=function)
+    )
+
+
+def _mentions(tree: KernelTree, node: Node, variables: set[int]) -> bool:
+    """Whether one of the variables, known by where they are declared, occurs in ``node``."""
+    found = (tree.declared(name) for name in tree.nodes("identifier", within=node))
+    return any(declared is not None and declared.start in variables for declared in found)
+
+
+def _stores_shared(tree: KernelTree, statement: Node) -> bool:
+    return any(
+        storage(tree, field(node, "left")) == "shared"
+        for node in tree.nodes("assignment_expression", within=statement)
+    )
 
 
 def _is_constant(tree: KernelTree, node: Node) -> bool:
@@ -132,69 +167,18 @@ def _grid_stride_step(tree: KernelTree) -> Iterator[Mutation]:
             continue
         whole = _initialiser(tree, step) or step
         text = tree.text(whole)
-        if "gridDim" in text and "blockDim" in text:
+        if "gridDim" in text and "blockDim" in text and not repeats_only(tree, step):
             axis = re.search(r"blockDim\.([xyz])", text)
             yield mutation(replace(step, f"blockDim.{axis.group(1) if axis else 'x'}"))
-
-
-def _is_warp_size(tree: KernelTree, node: Node) -> bool:
-    if number(tree, node) == 32.0:
-        return True
-    text = tree.text(node)
-    if not re.fullmatch(r"[A-Za-z_]\w*", text):
-        return False
-    if text == "warpSize":
-        return True
-    return re.search(rf"\b{text}\s*=?\s*\(?32\b", tree.source) is not None
-
-
-def _is_thread_number(tree: KernelTree, node: Node) -> bool:
-    """Whether an expression is a thread's number: no loop counter that starts from one."""
-    if "threadIdx" in names(tree, node):
-        return True
-    inner = bare(node)
-    declared = tree.declared(inner) if inner.type == "identifier" else None
-    if declared is None or declared.value is None:
-        return False
-    parent = tree.parent(declared.node)
-    counter = parent is not None and parent.type == "for_statement"
-    return not counter and "threadIdx" in names(tree, declared.value)
-
-
-def _lane(tree: KernelTree, node: Node) -> str | None:
-    """The text of ``t`` in ``t & 31`` or ``t % 32``, else None."""
-    right = field(node, "right")
-    if not _is_thread_number(tree, field(node, "left")):
-        return None
-    lane = operator(tree, node) == "&" and number(tree, right) == 31.0
-    if lane or (operator(tree, node) == "%" and _is_warp_size(tree, right)):
-        return tree.text(bare(field(node, "left")))
-    return None
-
-
-def _warp(tree: KernelTree, node: Node) -> str | None:
-    """The text of ``t`` in ``t >> 5`` or ``t / 32``, else None."""
-    right = field(node, "right")
-    if not _is_thread_number(tree, field(node, "left")):
-        return None
-    warp = operator(tree, node) == ">>" and number(tree, right) == 5.0
-    if warp or (operator(tree, node) == "/" and _is_warp_size(tree, right)):
-        return tree.text(bare(field(node, "left")))
-    return None
-
-
-def is_warp_split(tree: KernelTree, node: Node) -> bool:
-    """Whether a binary expression takes a thread number apart into lane or warp."""
-    return _lane(tree, node) is not None or _warp(tree, node) is not None
 
 
 def _lane_warp_swap(tree: KernelTree) -> Iterator[Mutation]:
     for function in (*tree.device_functions, *tree.kernels):
         split = list(binaries(tree, "&", "%", ">>", "/", within=function))
-        warps = [n for n in split if _warp(tree, n) is not None]
+        warps = [n for n in split if warp_of(tree, n) is not None]
         for node in split:
-            thread = _lane(tree, node)
-            partners = [w for w in warps if thread is not None and _warp(tree, w) == thread]
+            thread = lane_of(tree, node)
+            partners = [w for w in warps if thread is not None and warp_of(tree, w) == thread]
             if partners:
                 nearest = min(partners, key=lambda w: abs(w.start_byte - node.start_byte))
                 yield mutation(*swap(tree, node, nearest))
@@ -213,6 +197,10 @@ _TWO_AXES = "int i = threadIdx.y * n + threadIdx.x;\ny[i] = x[i];"
 _TWO_BLOCKS = "int i = blockIdx.y * n + blockIdx.x;\ny[i] = x[i];"
 _GLOBAL = "int i = {};\nif (i < n) y[i] = x[i];"
 _WIDE = "long long i = {};\nif (i < n) y[i] = x[i];"
+_TILE = (
+    "__shared__ float s[32];\nlong long i = {};\ns[threadIdx.x] = x[i];\n__syncthreads();\n"
+    "y[i] = s[threadIdx.x ^ 1] * n;"
+)
 _WARPS = (
     "__shared__ float s[32];\nint lane = {};\nint warp = {};\n"
     "if (lane == 0) s[warp] = x[n];\n__syncthreads();\ny[threadIdx.x] = s[lane];"
@@ -286,36 +274,40 @@ RULES: tuple[Rule, ...] = (
     Rule(
         id="thread-order-swap",
         family="indexing",
-        what="`blockIdx.a * blockDim.a + threadIdx.a` to `threadIdx.a * gridDim.a + blockIdx.a`",
+        what="`blockIdx.a * blockDim.a + threadIdx.a` to `threadIdx.a * gridDim.a + blockIdx.a` "
+        "where the block's threads share what they read there",
         bug="the interleaving of blocks and threads reversed",
         find=_thread_order_swap,
         examples=(
             _pair(
-                _WIDE.format("(long long)blockIdx.x * blockDim.x + threadIdx.x"),
-                _WIDE.format("(long long)threadIdx.x * gridDim.x + blockIdx.x"),
+                _TILE.format("(long long)blockIdx.x * blockDim.x + threadIdx.x"),
+                _TILE.format("(long long)threadIdx.x * gridDim.x + blockIdx.x"),
             ),
             _pair(
-                "int tx = threadIdx.x;\ny[blockIdx.x * 16 + tx] = x[n];",
-                "int tx = threadIdx.x;\ny[tx * gridDim.x + blockIdx.x] = x[n];",
+                "int tx = threadIdx.x;\n" + _TILE.format("blockIdx.x * 16 + tx"),
+                "int tx = threadIdx.x;\n" + _TILE.format("tx * gridDim.x + blockIdx.x"),
             ),
+            _pair(_WIDE.format("(long long)blockIdx.x * blockDim.x + threadIdx.x")),
         ),
     ),
     Rule(
         id="grid-stride-step",
         family="indexing",
-        what="a grid-stride loop's step `blockDim.x * gridDim.x` to `blockDim.x`",
+        what="a grid-stride loop's step `blockDim.x * gridDim.x` to `blockDim.x`, where a second "
+        "visit of an element counts",
         bug="a grid-stride loop that advances by one block only",
         find=_grid_stride_step,
         examples=(
             _pair(
-                "for (int i = 0; i < n; i += blockDim.x * gridDim.x) y[i] = x[i];",
-                "for (int i = 0; i < n; i += blockDim.x) y[i] = x[i];",
+                "float v = 0.0f;\nfor (int i = 0; i < n; i += blockDim.x * gridDim.x) v += x[i];",
+                "float v = 0.0f;\nfor (int i = 0; i < n; i += blockDim.x) v += x[i];",
             ),
             _pair(
-                "int s = gridDim.x * blockDim.x;\nfor (int i = 0; i < n; i += s) y[i] = x[i];",
+                "int s = gridDim.x * blockDim.x;\nfor (int i = 0; i < n; i += s) y[i] += x[i];",
                 "int s = gridDim.x * blockDim.x;\n"
-                "for (int i = 0; i < n; i += blockDim.x) y[i] = x[i];",
+                "for (int i = 0; i < n; i += blockDim.x) y[i] += x[i];",
             ),
+            _pair("for (int i = 0; i < n; i += blockDim.x * gridDim.x) y[i] = x[i];"),
         ),
     ),
     Rule(

@@ -21,6 +21,7 @@ from kernelassay.mutation.match import (
     parse_number,
     pure,
     put,
+    stores,
     strip,
     term,
 )
@@ -35,6 +36,7 @@ from kernelassay.mutation.semantic_statistics import is_epsilon
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
+_Quotient = tuple[Node, Node, Node]  # the division, its dividend, its divisor
 _LOG1P = ("log1pf", "log1p")
 # One Newton step from the bit-level estimate: a relative error of up to 1.8e-3.
 _QUICK = """__device__ float quick_rsqrt(float v) {
@@ -62,7 +64,7 @@ def _fast_tanh(tree: KernelTree) -> Iterator[Mutation]:
         yield mutation(replace(node, f"({text})"))
 
 
-def _quotients(tree: KernelTree) -> Iterator[tuple[Node, Node, Node]]:
+def _quotients(tree: KernelTree) -> Iterator[_Quotient]:
     """Float divisions whose divisor is no power of two, with both sides."""
     for node in tree.nodes("binary_expression"):
         sides = binary(tree, node, "/")
@@ -73,16 +75,33 @@ def _quotients(tree: KernelTree) -> Iterator[tuple[Node, Node, Node]]:
             yield node, *sides
 
 
+def _preferred(tree: KernelTree, found: list[_Quotient]) -> list[_Quotient]:
+    """One division of a source: of a stored element if there is such, else of a helper's value.
+
+    The divisions of a kernel round alike; one per element shows the error on most outputs.
+    """
+    values = [store.value for store in stores(tree)]
+    kernels = {kernel_.id for kernel_ in tree.kernels}
+
+    def rank(quotient: _Quotient) -> int:
+        node = quotient[0]
+        if any(v.start_byte <= node.start_byte and node.end_byte <= v.end_byte for v in values):
+            return 0
+        return 1 if tree.function(node).id not in kernels else 2
+
+    return sorted(found, key=rank)[:1]
+
+
 def _fast_divide(tree: KernelTree) -> Iterator[Mutation]:
-    for node, above, below in _quotients(tree):
+    for node, above, below in _preferred(tree, list(_quotients(tree))):
         text = f"__fdividef({tree.text(above)}, {tree.text(strip(below))})"
         yield mutation(replace(node, text))
 
 
 def _reciprocal_multiply(tree: KernelTree) -> Iterator[Mutation]:
-    for node, above, below in _quotients(tree):
-        if number(tree, above) != 1:
-            yield mutation(replace(node, f"{tree.text(above)} * (1.0f / {atom(tree, below)})"))
+    found = [q for q in _quotients(tree) if number(tree, q[1]) != 1]
+    for node, above, below in _preferred(tree, found):
+        yield mutation(replace(node, f"{tree.text(above)} * (1.0f / {atom(tree, below)})"))
 
 
 def _approx_rsqrt(tree: KernelTree) -> Iterator[Mutation]:

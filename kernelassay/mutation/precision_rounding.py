@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from kernelassay.mutation.bounds import as_loop
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.match import (
+    LOOPS,
     Update,
     accumulators,
     added,
     atom,
     binary,
+    callee,
     declared_name,
     field,
-    fit,
     inputs,
     number,
     operator,
     pointer_root,
     pure,
-    put,
+    resolve,
     root_identifier,
+    same,
     stores,
     strip,
     updates,
 )
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.semantic_statistics import is_epsilon
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _Find = Callable[[KernelTree], Iterator[Mutation]]
@@ -182,18 +187,44 @@ def _load_temp(rounding: Rounding) -> _Find:
         kept = {strip(v).id for v in stored_values(tree)}
         for node in operand_loads(tree):
             # What goes straight to shared memory or to the output is the other rules' site.
-            if node.id not in staged and node.id not in kept:
+            if node.id not in staged and node.id not in kept and not _is_beside_epsilon(tree, node):
                 yield rounding.mutant(tree, [node])
 
     return find
 
 
+def _is_beside_epsilon(tree: KernelTree, load: Node) -> bool:
+    """Whether a load is summed with a stabiliser: a channel's variance, no element of a tensor."""
+    around = tree.parent(load)
+    sides = binary(tree, around, "+") if around is not None else None
+    return sides is not None and any(is_epsilon(tree, side) for side in sides)
+
+
 def _tf32_operand(tree: KernelTree) -> Iterator[Mutation]:
+    """The operands of all products that one loop sums up: a tensor core takes whole tiles."""
+    found: dict[int, list[Node]] = {}
     for function in (*tree.device_functions, *tree.kernels):
         for update in updates(tree, function):
             operands = list(_product_operands(tree, update))
-            if operands and all(tree.kind(o) == "float" for o in operands):
-                yield TF32.mutant(tree, operands)
+            pairs = zip(operands[::2], operands[1::2], strict=True)
+            if any(same(tree, *pair) for pair in pairs):
+                continue  # a sum of squares is no product of matrices
+            if all(tree.kind(o) == "float" and _is_operand(tree, o) for o in operands):
+                loop = tree.enclosing(update.node, *LOOPS) or update.node
+                found.setdefault(loop.id, []).extend(operands)
+    for operands in found.values():
+        if operands:
+            yield TF32.mutant(tree, operands)
+
+
+def _is_operand(tree: KernelTree, node: Node) -> bool:
+    """Whether a factor is read from memory: what a tensor core would be fed with."""
+    source = resolve(tree, node)
+    if source.type == "conditional_expression":
+        source = strip(field(source, "consequence"))
+    return source.type == "subscript_expression" or (
+        source.type == "field_expression" and tree.base_type(field(source, "argument")) == "float4"
+    )
 
 
 def _product_operands(tree: KernelTree, update: Update) -> Iterator[Node]:
@@ -213,7 +244,7 @@ def _product_operands(tree: KernelTree, update: Update) -> Iterator[Node]:
 def _shared(rounding: Rounding) -> _Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for _, values in _shared_arrays(tree):
-            if values:
+            if values and not all(_is_count(tree, value) for value in values):
                 yield rounding.mutant(tree, values)
 
     return find
@@ -241,15 +272,52 @@ def _in_order(nodes: Iterator[Node]) -> list[Node]:
     return sorted(nodes, key=lambda node: node.start_byte)
 
 
+_COUNTS = re.compile(r"(\w+\.)?count\w*(\s*\+\s*(\w+\.)?count\w*)*")
+
+
+def _is_count(tree: KernelTree, value: Node) -> bool:
+    """Whether a float holds a number of elements: whole, and in range of what a test can hold."""
+    return _COUNTS.fullmatch(tree.text(value)) is not None
+
+
 def _float_to_int_trunc(tree: KernelTree) -> Iterator[Mutation]:
     for value in _in_order(_temporaries(tree)):
+        if _is_count(tree, value):
+            continue
         yield mutation(replace(value, f"(float)(int){atom(tree, value)}"))
 
 
 def _saturate_fp16(tree: KernelTree) -> Iterator[Mutation]:
     for value in _in_order(_temporaries(tree)):
+        if _is_small(tree, value) or _is_count(tree, value):
+            continue
         text = f"fminf(fmaxf({tree.text(value)}, -65504.0f), 65504.0f)"
         yield mutation(replace(value, text))
+
+
+_SMALL_CALLS = ("rsqrtf", "tanhf", "erff", "sinf", "cosf")
+
+
+def _is_small(tree: KernelTree, value: Node, depth: int = 6) -> bool:
+    """Whether a value stays within half's range for every input that is not degenerate itself.
+
+    So do bounded functions, an exponential over a sum of such (softmax), and what is scaled by
+    an inverse standard deviation: n values normalised by their own are at most the root of n.
+    """
+    source = resolve(tree, value)
+    if depth == 0:
+        return False
+    if callee(tree, source) in _SMALL_CALLS:
+        return True
+    quotient, product = binary(tree, source, "/"), binary(tree, source, "*")
+    if quotient:
+        above, below = quotient
+        is_logistic = number(tree, above) == 1 and bool(
+            (total := binary(tree, below, "+")) and any(number(tree, t) == 1 for t in total)
+        )
+        return is_logistic or callee(tree, strip(above)) in ("expf", "__expf")
+    deviation = any(binary(tree, side, "-") for side in product or ())
+    return deviation and any(_is_small(tree, side, depth - 1) for side in product or ())
 
 
 def _flush_denormals(tree: KernelTree) -> Iterator[Mutation]:
@@ -274,37 +342,31 @@ def _int_accumulator(tree: KernelTree) -> Iterator[Mutation]:
 
 
 def _round_toward_zero(tree: KernelTree) -> Iterator[Mutation]:
-    done: set[int] = set()
+    """All sums of one loop over the data at once: an error of one sign grows with its length."""
+    found: dict[int, list[Edit]] = {}
     for function in (*tree.device_functions, *tree.kernels):
         for update in updates(tree, function):
-            if tree.kind(update.target) != "float":
+            loop = tree.enclosing(update.node, *LOOPS)
+            if loop is None or tree.kind(update.target) != "float" or not _over_data(tree, loop):
                 continue
             target = tree.text(update.target)
             term = added(tree, update) if update.fused else tree.text(update.term)
-            done.add(update.node.id)
-            yield mutation(replace(update.node, f"{target} = __fadd_rz({target}, {term})"))
-        for node in tree.nodes("binary_expression", within=function):
-            if _is_rounded_step(tree, node, done):
-                left, right = (tree.text(field(node, side)) for side in ("left", "right"))
-                name = "__fadd_rz" if operator(tree, node) == "+" else "__fmul_rz"
-                yield mutation(put(tree, node, f"{name}({left}, {right})"))
+            edit = replace(update.node, f"{target} = __fadd_rz({target}, {term})")
+            found.setdefault(loop.id, []).append(edit)
+    for edits in found.values():
+        yield mutation(*edits)
 
 
-def _is_rounded_step(tree: KernelTree, node: Node, done: set[int]) -> bool:
-    """Whether a sum or product is the last step of a value, and no sum that is already counted."""
-    sides, parent = binary(tree, node, "+", "*"), tree.parent(node)
-    if sides is None or parent is None or tree.kind(node) != "float" or parent.id in done:
-        return False
-    if operator(tree, node) == "*" and any(_is_power_of_two(tree, side) for side in sides):
-        return False
-    if parent.type == "assignment_expression":
-        return fit(tree, node, "a + b") == "a + b" and operator(tree, parent) == "="
-    return parent.type in ("init_declarator", "return_statement")
-
-
-def _is_power_of_two(tree: KernelTree, node: Node) -> bool:
-    value = number(tree, node)
-    return value is not None and value.hex().lstrip("-").startswith("0x1.0000000000000p")
+def _over_data(tree: KernelTree, loop: Node) -> bool:
+    """Whether a loop, or one around it, runs over a length that is known at run time only."""
+    for node in (loop, *tree.ancestors(loop)):
+        counted = as_loop(tree, node) if node.type == "for_statement" else None
+        if counted is None or counted.test is None or counted.geometric:
+            continue
+        names = {tree.text(n) for n in tree.nodes("identifier", within=counted.test.bound)}
+        if any(tree.declared_type(tree.function(loop), name) is not None for name in names):
+            return True
+    return False
 
 
 def _double_to_float(tree: KernelTree) -> Iterator[Mutation]:
@@ -425,11 +487,11 @@ FP16_SHARED = _rule(
 )
 ROUND_TOWARD_ZERO = _rule(
     "round-toward-zero",
-    "`a + b` to `__fadd_rz(a, b)`, `a * b` to `__fmul_rz(a, b)` where a value or a sum is made",
-    "a truncating unit or intrinsic: errors no longer cancel",
+    "`acc += e` to `acc = __fadd_rz(acc, e)` in a loop over the data",
+    "a truncating unit or intrinsic: errors no longer cancel, and grow with the length",
     _round_toward_zero,
     Example(_dot(), (_dot("acc = __fadd_rz(acc, a[k] * b[k])"),)),
-    _of_store("v * 3.0f", "__fmul_rz(v, 3.0f)"),
+    _of_store("v * 3.0f"),
 )
 FLOAT_TO_INT_TRUNC = _rule(
     "float-to-int-trunc",
@@ -447,10 +509,11 @@ INT_ACCUMULATOR = _rule(
 )
 SATURATE_FP16 = _rule(
     "saturate-fp16",
-    "an intermediate is clamped to the range of half precision",
+    "an intermediate that can leave the range of half precision is clamped to it",
     "overflow of half hidden by saturation",
     _saturate_fp16,
     _of_store("v * 3.0f", "fminf(fmaxf(v * 3.0f, -65504.0f), 65504.0f)"),
+    _of_store("tanhf(v)"),
 )
 FLUSH_DENORMALS = _rule(
     "flush-denormals",

@@ -99,6 +99,8 @@ def _barrier_hoist(tree: KernelTree) -> Iterator[Mutation]:
             continue
         if before.prev_named_sibling is not None and _is_barrier(tree, before.prev_named_sibling):
             continue  # next to another barrier it is as good as deleted
+        if _turns_loop(tree, before, barrier):
+            continue
         start = before.start_byte
         pragma = before.prev_named_sibling
         while pragma is not None and pragma.type == "preproc_call":
@@ -107,6 +109,31 @@ def _barrier_hoist(tree: KernelTree) -> Iterator[Mutation]:
             replace((start, start), f"{tree.text(barrier)} "),
             without_statement(tree, barrier),
         )
+
+
+def _turns_loop(tree: KernelTree, first: Node, barrier: Node) -> bool:
+    """Whether ``{ work; barrier }`` of a loop becomes ``{ barrier; work }`` and nothing follows.
+
+    The work of two iterations stays apart; only shared memory read after the loop would tell.
+    """
+    block = tree.parent(barrier)
+    loop = tree.parent(block) if block is not None else None
+    if block is None or loop is None or loop.type not in _LOOPS:
+        return False
+    statements = [c for c in block.named_children if c.type not in _NO_STATEMENT]
+    if [s.id for s in statements] != [first.id, barrier.id]:
+        return False
+    function = tree.function(barrier)
+    shared = {
+        tree.text(name)
+        for declaration in tree.nodes("declaration", within=function)
+        if "__shared__" in tree.text(declaration)
+        for name in tree.nodes("identifier", within=declaration)
+    }
+    return not any(
+        tree.text(name) in shared and name.start_byte > loop.end_byte
+        for name in tree.nodes("identifier", within=function)
+    )
 
 
 def _is_barrier(tree: KernelTree, statement: Node) -> bool:

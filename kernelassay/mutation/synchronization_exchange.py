@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.bounds import loops, warp_combine_tests
+from kernelassay.mutation.bounds import Loop, loops, warp_combine_tests
 from kernelassay.mutation.extents import (
     arguments,
     bare,
@@ -19,6 +19,7 @@ from kernelassay.mutation.extents import (
     scaled,
     wrap,
 )
+from kernelassay.mutation.geometry import most_threads
 from kernelassay.mutation.rewrites import moved, without_statement
 from kernelassay.mutation.rule import Mutation
 from kernelassay.mutation.tree import KernelTree, mutation, replace
@@ -89,10 +90,32 @@ def shuffle_offset_halved(tree: KernelTree) -> Iterator[Mutation]:
             for call, offset in offsets
         )
         if feeds and loop.motion == "halving" and loop.start is not None:
+            if _covers_half(tree, loop):
+                continue
             yield mutation(replace(loop.start, scaled(tree, loop.start, down=2)))
     for _, offset in offsets:
         if literal(tree, offset) == 16:  # the first step of an unrolled warp reduction
             yield mutation(replace(offset, "8"))
+
+
+def _covers_half(tree: KernelTree, loop: Loop) -> bool:
+    """Whether at most half of the lanes hold a warp's result, so that half the offset will do.
+
+    The loop combines what ``lane < blockDim.x / 32 ? partial[lane] : identity`` has read.
+    """
+    before = loop.node.prev_named_sibling
+    while before is not None and before.type == "comment":
+        before = before.prev_named_sibling
+    if before is None or loop.start is None:
+        return False
+    combines = any(_inside(test.node, before) for test in warp_combine_tests(tree))
+    threads = most_threads(tree)
+    first = literal(tree, extents(tree).resolve(loop.start))
+    return combines and threads is not None and (first or 16) >= threads // 32
+
+
+def _inside(node: Node, around: Node) -> bool:
+    return around.start_byte <= node.start_byte and node.end_byte <= around.end_byte
 
 
 _FULL_MASK = re.compile(r"(?i)0xffffffffu?l*|\w*(full|mask)\w*|~0u?|-1")

@@ -1,0 +1,310 @@
+"""Whether a kernel's result depends on the size of its blocks or of its grid.
+
+A loop dealt out by ``i += blockDim.x`` or ``i += gridDim.x * blockDim.x`` visits every element
+whatever the launch; a tile of fixed size, one thread per element, or a combine over a fixed number
+of warps does not. A fault in the geometry of a kernel that follows any launch is no fault.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from kernelassay.mutation.bounds import Loop, as_loop, guards, is_shared_out, loops
+from kernelassay.mutation.extents import bare, called, child, extents, literal, operator
+from kernelassay.mutation.tree import KernelTree
+from kernelassay.mutation.warps import is_warp_split
+
+_LOOPS = ("for_statement", "while_statement", "do_statement")
+
+
+def kernel_named(tree: KernelTree, name: str) -> Node | None:
+    """The kernel that a launch calls, if the source has it."""
+    return next((k for k in tree.kernels if tree.name(k) == name), None)
+
+
+def reached(tree: KernelTree, function: Node) -> list[Node]:
+    """``function`` and the ``__device__`` functions it calls, directly or not."""
+    helpers = {tree.name(f): f for f in tree.device_functions}
+    found, pending = {function.id: function}, [function]
+    while pending:
+        for call in tree.nodes("call_expression", within=pending.pop()):
+            helper = helpers.get(called(tree, call))
+            if helper is not None and helper.id not in found:
+                found[helper.id] = helper
+                pending.append(helper)
+    return list(found.values())
+
+
+def _text(tree: KernelTree, functions: list[Node]) -> str:
+    return "\n".join(tree.text(f) for f in functions)
+
+
+def most_threads(tree: KernelTree) -> int | None:
+    """The largest block that ``launch`` can ask for; None if it is not made of literals."""
+    found: list[int] = []
+    for site in tree.launches():
+        found += [n for n in map(int, re.findall(r"\b\d+\b", tree.text(site.block))) if n > 3]
+        for name in tree.nodes("identifier", within=site.block):
+            values = re.findall(rf"\b{tree.text(name)}\b\s*=\s*([^;]*);", tree.text(tree.launcher))
+            if any(not value.strip().isdigit() for value in values):
+                return None
+            found += map(int, values)
+    return max(found) if found else None
+
+
+def shuffles(tree: KernelTree, kernel: Node) -> bool:
+    """Whether lanes exchange registers, which asks for whole warps."""
+    return "__shfl" in _text(tree, reached(tree, kernel))
+
+
+def repeatable(tree: KernelTree, loop: Loop) -> bool:
+    """Whether visiting an element twice, or in another thread, changes nothing.
+
+    So it is where an iteration only stores what it computes from inputs: nothing outside of the
+    body is updated, no atomic adds up, and no memory is updated in place.
+    """
+    body = loop.body
+    start, end = body.start_byte, body.end_byte
+    if "atomic" in tree.text(body) or "__shared__" in tree.text(tree.function(loop.node)):
+        return False
+    for node in tree.nodes("assignment_expression", "update_expression", within=body):
+        target = child(node, "left" if node.type == "assignment_expression" else "argument")
+        inside_loop = tree.enclosing(node, *_LOOPS)
+        if target.type == "subscript_expression":
+            if operator(tree, node) != "=" and _is_pointer(tree, target):
+                return False
+            continue
+        while target.type in ("field_expression", "pointer_expression"):
+            target = child(target, "argument")
+        if target.type != "identifier":
+            continue
+        declared = tree.declared(target)
+        is_inner = declared is not None and start <= declared.start < end
+        if inside_loop is not None and declared is not None and not is_inner:
+            return False
+    return True
+
+
+def _is_pointer(tree: KernelTree, subscript: Node) -> bool:
+    base = bare(child(subscript, "argument"))
+    declared = tree.declared(base) if base.type == "identifier" else None
+    return declared is None or "*" in declared.type_text
+
+
+def repeated_starts(tree: KernelTree) -> set[int]:
+    """The starts of :func:`repeatable` loops dealt out to threads: an earlier one only repeats."""
+    return {
+        loop.start.id
+        for loop in loops(tree)
+        if loop.start is not None and is_shared_out(tree, loop) and repeatable(tree, loop)
+    }
+
+
+def repeats_only(tree: KernelTree, step: Node) -> bool:
+    """Whether a step over the grid, made smaller, only visits elements again.
+
+    ``step`` lies in a grid-stride loop's update or defines the variable that such loops add;
+    each block still covers the elements up to the next block's first.
+    """
+    found = [
+        loop
+        for loop in loops(tree)
+        if loop.step is not None
+        and "gridDim" in extents(tree).expand(loop.step)
+        and (_inside(step, loop.update) or _inside(step, extents(tree).resolve(loop.step)))
+    ]
+    return bool(found) and all(repeatable(tree, loop) for loop in found)
+
+
+def runs_once(tree: KernelTree, loop: Loop) -> bool:
+    """Whether a grid-stride loop never takes a second step: its grid grows with the data.
+
+    A grid with a cap (``if (blocks > 1024)``, ``?:``, ``min``) makes the loop step.
+    """
+    if loop.step is None or "gridDim" not in extents(tree).expand(loop.step):
+        return False
+    launcher = tree.text(tree.launcher)
+    name = tree.name(tree.function(loop.node))
+    grids = [tree.text(site.grid) for site in tree.launches() if site.kernel == name]
+    fixed = any(re.fullmatch(r"(dim3\()?\d+\)?", "".join(grid.split())) for grid in grids)
+    return not fixed and re.search(r"\?|\bmin\(|\bif \(\w*(blocks|grid)", launcher) is None
+
+
+# -- grids --------------------------------------------------------------------------------------
+
+
+def _stores(tree: KernelTree, kernel: Node) -> list[Node]:
+    """Writes to memory that outlives the kernel: no shared array, no local one."""
+    pointers = {p.name for p in tree.parameters(kernel) if p.is_pointer}
+    found = []
+    for node in tree.nodes("assignment_expression", within=kernel):
+        target = bare(child(node, "left"))
+        if target.type not in ("subscript_expression", "pointer_expression"):
+            continue
+        if pointers & set(re.findall(r"\w+", extents(tree).expand(child(target, "argument")))):
+            found.append(node)
+    return found
+
+
+def _grid_strides(tree: KernelTree, kernel: Node, axis: str) -> list[Loop]:
+    return [
+        loop
+        for loop in loops(tree)
+        if tree.function(loop.node).id == kernel.id
+        and loop.step is not None
+        and f"gridDim.{axis}" in extents(tree).expand(loop.step)
+    ]
+
+
+def _inside(node: Node, around: Node) -> bool:
+    return around.start_byte <= node.start_byte and node.end_byte <= around.end_byte
+
+
+def any_grid(tree: KernelTree, kernel: Node, axis: str) -> bool:
+    """Whether a kernel gives one result for every extent of its grid along ``axis``.
+
+    It does where all stores lie in grid-stride loops that are :func:`repeatable` and nothing in
+    them names the block's number.
+    """
+    found = _grid_strides(tree, kernel, axis)
+    block = f"blockIdx.{axis}"
+    return (
+        bool(found)
+        and all(repeatable(tree, loop) for loop in found)
+        and all(block not in tree.text(loop.body) for loop in found)
+        and all(any(_inside(s, loop.body) for loop in found) for s in _stores(tree, kernel))
+    )
+
+
+def stops_extra_block(tree: KernelTree, kernel: Node, axis: str) -> bool:
+    """Whether a test keeps a block past the grid's end along ``axis`` from storing anything."""
+    known = extents(tree)
+    block = re.compile(rf"blockIdx\.{axis}\b(?!%)")
+    own = _stores(tree, kernel)
+    for guard in guards(tree):
+        if tree.function(guard.owner).id != kernel.id or not guard.pure:
+            continue
+        for test in guard.tests:
+            if not test.upper or not block.search(known.expand(test.index)):
+                continue
+            if "blockIdx" in known.expand(test.bound):
+                continue
+            if guard.exits or guard.owner.type == "init_declarator":
+                return True
+            if all(_inside(store, guard.owner) for store in own):
+                return True
+    return any_grid(tree, kernel, axis)
+
+
+# -- blocks -------------------------------------------------------------------------------------
+
+_WARP_COUNT = re.compile(r"blockDim\.x\s*(/\s*(32|warpSize|WARP\w*)\b|>>\s*5)")
+
+
+def any_block(tree: KernelTree, kernel: Node, axis: str, *, larger: bool = False) -> bool:
+    """Whether a kernel gives one result for every block of whole warps along ``axis``.
+
+    Its thread numbers may start loops that step by ``blockDim``, choose the one thread that
+    stores, or be taken apart in a combine that counts its warps itself. With ``larger`` the
+    question is about larger blocks only: then a thread's guarded number in the grid is fine too.
+    """
+    if not all(_counts_its_warps(tree, function) for function in reached(tree, kernel)):
+        return False
+    uses = list(_thread_uses(tree, kernel, axis))
+    return bool(uses) and all(_follows_block(tree, use, axis, larger) for use in uses)
+
+
+def _counts_its_warps(tree: KernelTree, function: Node) -> bool:
+    """Whether a function that combines over warps does so for any number of them.
+
+    A kernel's own shared memory without a combine is its threads' business: see their uses.
+    """
+    text = tree.text(function)
+    is_kernel = any(function.id == kernel.id for kernel in tree.kernels)
+    if "__shared__" not in text or (
+        is_kernel and "__shfl" not in text and not _splits(tree, function)
+    ):
+        return True
+    arrays = [
+        array
+        for declaration in tree.nodes("declaration", within=function)
+        if "__shared__" in tree.text(declaration)
+        for array in tree.nodes("array_declarator", within=declaration)
+    ]
+    return all(_is_warp(tree, child(a, "size")) for a in arrays) and bool(_WARP_COUNT.search(text))
+
+
+def _splits(tree: KernelTree, function: Node) -> bool:
+    return any(is_warp_split(tree, n) for n in tree.nodes("binary_expression", within=function))
+
+
+def _is_warp(tree: KernelTree, node: Node) -> bool:
+    """Whether a size is 32, the most warps that a block has."""
+    text = tree.text(node)
+    return text == "32" or re.search(rf"#define {re.escape(text)} 32\b", tree.source) is not None
+
+
+def _thread_uses(tree: KernelTree, kernel: Node, axis: str) -> Iterator[Node]:
+    """Where the thread's number along ``axis`` ends up, through locals made from it."""
+    pending = [
+        node
+        for node in tree.nodes("field_expression", within=kernel)
+        if tree.text(node) == f"threadIdx.{axis}"
+    ]
+    while pending:
+        node = pending.pop()
+        around = tree.parent(node)
+        if (
+            around is not None
+            and around.type == "binary_expression"
+            and is_warp_split(tree, around)
+        ):
+            continue  # a lane or a warp: its function counts them (see _counts_its_warps)
+        kinds = ("init_declarator", "expression_statement", "subscript_argument_list")
+        holder = tree.enclosing(node, *kinds)
+        if holder is None or holder.type != "init_declarator" or _in_header(tree, node):
+            yield node
+            continue
+        name = tree.text(child(holder, "declarator"))
+        pending += [
+            other
+            for other in tree.nodes("identifier", within=kernel)
+            if tree.text(other) == name and other.start_byte > holder.end_byte
+        ]
+
+
+def _in_header(tree: KernelTree, node: Node) -> bool:
+    loop = tree.enclosing(node, "for_statement")
+    return loop is not None and node.end_byte <= child(loop, "body").start_byte
+
+
+def _follows_block(tree: KernelTree, use: Node, axis: str, larger: bool) -> bool:
+    known = extents(tree)
+    if _in_header(tree, use):
+        node = tree.enclosing(use, "for_statement")
+        loop = as_loop(tree, node) if node is not None else None
+        in_start = loop is not None and loop.start is not None and _inside(use, loop.start)
+        if in_start and loop is not None and loop.step is not None:
+            return f"blockDim.{axis}" in known.expand(loop.step)
+    test = tree.parent(use)
+    if test is not None and test.type == "binary_expression" and operator(tree, test) == "==":
+        return literal(tree, child(test, "right")) == 0
+    return larger and _is_guarded(tree, use, axis)
+
+
+def _is_guarded(tree: KernelTree, use: Node, axis: str) -> bool:
+    """Whether a use is of ``blockIdx * blockDim + threadIdx`` where tests keep it in bounds."""
+    known = extents(tree)
+    number = rf"blockIdx\.{axis}\)?\*blockDim\.{axis}\)?\+\(?threadIdx\.{axis}"
+    if use.type != "identifier" or not re.search(number, known.expand(use)):
+        return False
+    name, function = tree.text(use), tree.function(use)
+    return any(
+        test.upper and tree.text(test.index) == name
+        for guard in guards(tree)
+        if tree.function(guard.owner).id == function.id
+        for test in guard.tests
+    )

@@ -1,0 +1,24 @@
+"""General rules leave a rewrite to the rule that names the fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from kernelassay.mutation.engine import apply
+from kernelassay.mutation.rule import Mutation, Rule
+from kernelassay.mutation.tree import KernelTree
+
+_Find = Callable[[KernelTree], Iterable[Mutation]]
+
+
+def unless_owned(find: _Find, *owners: Rule) -> _Find:
+    """The mutations of ``find`` whose text none of the rules ``owners`` makes."""
+
+    def found(tree: KernelTree) -> Iterator[Mutation]:
+        general = list(find(tree))
+        if not general:
+            return
+        taken = {apply(tree.source, owned) for rule in owners for owned in rule.find(tree)}
+        yield from (m for m in general if apply(tree.source, m) not in taken)
+
+    return found
