@@ -12,8 +12,9 @@ from typing import Literal
 
 from kernelassay.problem import Lever, Problem
 
-# Ordered so that the first few already straddle a warp, a small tile and a block.
-LADDER = (33, 7, 1, 129, 65, 31, 257, 1025, 63, 127, 255)
+# Ordered so that the first few already straddle a warp, a small tile and a block, and that the
+# first combination leaves three elements after a loop over groups of four.
+LADDER = (33, 7, 1, 129, 63, 31, 257, 1025, 65, 127, 255)
 
 # All sizes at once this small, by the rung after which it is tried: what starts, ends or is
 # skipped at the edge of an extent is then a gross part of it.

@@ -54,6 +54,10 @@ def _scaled(factor: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
     return lambda x, source: x * factor
 
 
+def _huge(x: torch.Tensor, source: Source) -> torch.Tensor:
+    return x * 3e5 + x.sign() * 1e5
+
+
 def _offset(shift: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
     return lambda x, source: x + shift
 
@@ -158,7 +162,7 @@ _ALL = (
     Transform("sign-mixed", "dense values of both signs", lambda x, source: source.mixed(x)),
     Transform("large-1e2", "the drawn values times 100", _scaled(1e2)),
     Transform("large-1e4", "the drawn values times 10,000", _scaled(1e4)),
-    Transform("huge-3e5", "the drawn values past the range of fp16", _scaled(3e5)),
+    Transform("huge-3e5", "the drawn values, each past the range of fp16", _huge),
     Transform("near-zero-1e-3", "the drawn values times 1e-3", _scaled(1e-3)),
     Transform("offset-1e3", "the drawn values plus 1000", _offset(1e3)),
     Transform("offset-30", "the drawn values plus 30", _offset(30.0)),

@@ -73,11 +73,16 @@ _SHAPE_VALUES = (
     ("official",),
 )
 
-# Number, how the parameters are redrawn, values, whether at odd sizes. Two in the quick battery.
-_PARAMETER_INPUTS: tuple[tuple[int, tuple[str, ...], tuple[str, ...], bool], ...] = (
-    (1, ("redrawn:1001",), ("sign-mixed", "official"), True),
-    (2, ("redrawn:1002:x30", "redrawn:1002"), ("sign-mixed", "official"), False),
-    (3, ("redrawn:1003",), ("official",), False),
+# Number, ways to redraw the parameters, values. The first two are in the quick battery. Factors
+# show loads in half precision where terms cancel, and past the range of fp16.
+_PARAMETER_INPUTS: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
+    (1, ("redrawn:1001",), ("sign-mixed", "official")),
+    (
+        2,
+        ("redrawn:1002:x3000", "redrawn:1002:x300", "redrawn:1002:x30"),
+        ("sign-mixed", "official"),
+    ),
+    (3, ("redrawn:1003:x100000", "redrawn:1003"), ("official",)),
 )
 _QUICK_PARAMETERS = 2
 
@@ -169,32 +174,32 @@ def battery(
         spec
         for index, moved in enumerate(sizes)
         for spec in best(
-            InputSpec(f"{_text(moved)}/{name}", "shape", seed, name, moved)
-            for name in _SHAPE_VALUES[index % len(_SHAPE_VALUES)]
+            _shape_inputs(moved, _SHAPE_VALUES[index % len(_SHAPE_VALUES)], bool(redraws))
         )
     ]
     parameters = [
         spec
-        for number, kinds, names, odd in redraws
-        for spec in best(_redrawn_inputs(number, kinds, names, sizes[0] if odd and sizes else ()))
+        for number, kinds, names in redraws
+        for spec in best(_redrawn_inputs(number, kinds, names))
     ]
     return (*fixed, *parameters, strided, *shapes)
 
 
-def _redrawn_inputs(
-    number: int, kinds: Sequence[str], names: Sequence[str], sizes: Overrides
-) -> Iterator[InputSpec]:
+def _redrawn_inputs(number: int, kinds: Sequence[str], names: Sequence[str]) -> Iterator[InputSpec]:
     for kind in kinds:
+        factor = kind.split(":")[2:]
         for name in names:
-            factor = kind.split(":")[2:]
-            parts = (f"params-redrawn-{number}", *factor, *([_text(sizes)] if sizes else []), name)
-            yield InputSpec(
-                "/".join(parts), "parameters", _TARGETED_SEED, name, sizes, parameters=kind
-            )
+            text = "/".join((f"params-redrawn-{number}", *factor, name))
+            yield InputSpec(text, "parameters", _TARGETED_SEED, name, parameters=kind)
 
 
-def _text(sizes: Overrides) -> str:
-    return ",".join(f"{name}={value}" for name, value in sizes)
+def _shape_inputs(moved: Overrides, names: Sequence[str], redrawn: bool) -> Iterator[InputSpec]:
+    """Other sizes; with ``redrawn`` parameters, since a norm's ones and zeros show little."""
+    parameters = "redrawn:1001" if redrawn else "official"
+    sizes = ",".join(f"{name}={value}" for name, value in moved)
+    for name in names:
+        text = f"{sizes}/{name}" + "/redrawn" * redrawn
+        yield InputSpec(text, "shape", _TARGETED_SEED, name, moved, parameters)
 
 
 def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, ...]:
