@@ -12,8 +12,13 @@ from typing import Literal
 
 from kernelassay.problem import Lever, Problem
 
-# Ordered so that the first few already straddle a warp, a small tile and a block.
-LADDER = (33, 7, 1, 129, 65, 31, 257, 1025, 63, 127, 255)
+# Ordered so that the first few already straddle a warp, a small tile and a block, and that the
+# first combination leaves three elements after a loop over groups of four.
+LADDER = (33, 7, 1, 129, 63, 31, 257, 1025, 65, 127, 255)
+
+# All sizes at once this small, by the rung after which it is tried: what starts, ends or is
+# skipped at the edge of an extent is then a gross part of it.
+TINY = {0: 1, 2: 3, 3: 2, 4: 7}
 
 SMALL_VOLUME = 1 << 16
 GROWTH = 4
@@ -35,10 +40,10 @@ def shape_overrides(
     on elements and a measure of work) stays below four times the present one or 64k, whichever is
     larger; to stay there the other levers give way before lever k does. ``trial`` runs a
     combination: what it finds too large is lowered likewise, and where it refuses one, levers are
-    put back until it is accepted.
+    put back until it is accepted. With ``trial``, inputs with every size :data:`TINY` lie between.
     """
     levers = problem.sizes
-    rungs = [_rungs(problem, lever) for lever in levers]
+    rungs = [_rungs(problem, lever, LADDER) for lever in levers]
     limit = max(GROWTH * math.prod(lever.value for lever in levers), SMALL_VOLUME)
     chosen: dict[Overrides, None] = {}
     for k in range(4 * count if levers else 0):
@@ -53,9 +58,14 @@ def shape_overrides(
             moved = moved if verdict == "fits" else _accepted(moved, trial)
         if moved:
             chosen.setdefault(tuple(moved.items()))
-        if len(chosen) == count:
+        if trial is not None and k in TINY:
+            tiny = _moved(levers, [_rungs(problem, lever, (TINY[k],))[0] for lever in levers])
+            tiny = tiny if trial(tiny) == "fits" else _accepted(tiny, trial)
+            if tiny:
+                chosen.setdefault(tuple(tiny.items()))
+        if len(chosen) >= count:
             break
-    return tuple(chosen)
+    return tuple(chosen)[:count]
 
 
 def _moved(levers: tuple[Lever, ...], sizes: list[int]) -> dict[str, int]:
@@ -63,8 +73,11 @@ def _moved(levers: tuple[Lever, ...], sizes: list[int]) -> dict[str, int]:
     return {lever.name: size for lever, size in pairs if size != lever.value}
 
 
-def _rungs(problem: Problem, lever: Lever) -> list[int]:
-    """The ladder for one lever: multiples of a group count, and no smaller than the windows."""
+def _rungs(problem: Problem, lever: Lever, ladder: tuple[int, ...]) -> list[int]:
+    """``ladder`` for one lever: multiples of a group count, and no smaller than the windows.
+
+    Where no rung is as large as the windows, the least size that is.
+    """
     multiple, floor = 1, 1
     if lever.words & _CHANNEL_WORDS:
         groups = [x.value for x in problem.levers if x.words & _GROUP_WORDS and x.value > 0]
@@ -75,8 +88,8 @@ def _rungs(problem: Problem, lever: Lever) -> list[int]:
             if window.words & _WINDOW_WORDS and "stride" not in window.words:
                 spread = dilation if "kernel" in window.words else 1
                 floor = max(floor, (window.value - 1) * spread + 1)
-    steps = [max(1, math.ceil(rung / multiple)) * multiple for rung in LADDER if rung >= floor]
-    return list(dict.fromkeys(steps)) or [lever.value]
+    steps = [max(1, math.ceil(rung / multiple)) * multiple for rung in ladder if rung >= floor]
+    return list(dict.fromkeys(steps)) or [math.ceil(floor / multiple) * multiple]
 
 
 def _lower(sizes: list[int], levers: tuple[Lever, ...], rungs: list[list[int]], kept: int) -> bool:

@@ -54,6 +54,18 @@ def _scaled(factor: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
     return lambda x, source: x * factor
 
 
+def _huge(x: torch.Tensor, source: Source) -> torch.Tensor:
+    return x * 3e5 + x.sign() * 1e5
+
+
+def _offset(shift: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
+    return lambda x, source: x + shift
+
+
+def _mixed_scaled(factor: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
+    return lambda x, source: source.mixed(x) * factor
+
+
 def _opposed(x: torch.Tensor, source: Source) -> torch.Tensor:
     if source.first is not None and source.first.shape == x.shape:
         return -source.first
@@ -68,16 +80,51 @@ def _constant_rows(x: torch.Tensor, source: Source) -> torch.Tensor:
     return source.mixed(x[..., :1]).expand(x.shape).clone()
 
 
-def _one_hot(x: torch.Tensor, source: Source) -> torch.Tensor:
-    place = source.integers(0, x.shape[-1], x[..., :1])
-    return torch.zeros_like(x).scatter(-1, place, 1.0)
+def _zero_rows(x: torch.Tensor, source: Source) -> torch.Tensor:
+    rows = _constant_rows(x, source).reshape(-1, x.shape[-1])
+    rows[1::3] = 0.0
+    return rows.reshape(x.shape)
 
 
-def _spike(x: torch.Tensor, source: Source) -> torch.Tensor:
-    values = x.flatten().clone()
-    place = int(torch.randint(0, values.numel(), (1,), generator=source.generator))
-    values[place] = 1000.0
-    return values.reshape(x.shape)
+def _edge_spikes(height: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
+    """Spikes of ``height`` to twice that, of either sign, on the ends of the axes.
+
+    A short leading axis (a batch of two) gets none: all of it would be ends.
+    """
+
+    def apply(x: torch.Tensor, source: Source) -> torch.Tensor:
+        sign = source.integers(0, 2, x) * 2.0 - 1.0
+        spikes = sign * (1.0 + source.uniform(x)) * height
+        ends = torch.zeros(x.shape, dtype=torch.bool)
+        for dim, extent in enumerate(x.shape):
+            if extent > 4 or dim == x.dim() - 1:
+                ends.select(dim, 0).fill_(True)
+                ends.select(dim, extent - 1).fill_(True)
+        return torch.where(ends, spikes, source.mixed(x) * 0.125)
+
+    return apply
+
+
+# Where piecewise functions change: relu, the clamps of hardtanh (1), hardswish (3), relu6 (6),
+# softshrink (0.5), the linear part of softplus (20), the knee of the Huber loss (1).
+_KNEES = (0.0, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, -6.0, 20.0, -20.0)
+_BESIDE = (0.0, 1e-3, -1e-3, 0.1, -0.1)
+
+
+def _thresholds(x: torch.Tensor, source: Source) -> torch.Tensor:
+    values = torch.tensor([knee + off for off in _BESIDE for knee in _KNEES])
+    index = torch.arange(x.numel())
+    # A second tensor stays on one value while the first runs through all of them.
+    turn = index if source.first is None else index // len(values)
+    return values[turn % len(values)].reshape(x.shape)
+
+
+def _saturating(x: torch.Tensor, source: Source) -> torch.Tensor:
+    # exp overflows float32 above 88.7: one third negative, one positive, one of both signs.
+    third = (torch.arange(x.numel()) * 3 // x.numel()).reshape(x.shape)
+    either = source.integers(0, 2, x) * 2.0 - 1.0
+    sign = torch.where(third == 2, either, third * 2.0 - 1.0)
+    return sign * (20.0 + 70.0 * source.uniform(x))
 
 
 def _ramp(x: torch.Tensor, source: Source) -> torch.Tensor:
@@ -86,11 +133,6 @@ def _ramp(x: torch.Tensor, source: Source) -> torch.Tensor:
     step = 8.0 / (1 << max(1, (count - 1).bit_length()))
     values = (torch.arange(x.numel()) % count).to(torch.float64) * step - 4.0
     return values.to(torch.float32).reshape(x.shape)
-
-
-def _permuted(x: torch.Tensor, source: Source) -> torch.Tensor:
-    order = torch.randperm(x.numel(), generator=source.generator)
-    return x.flatten()[order].reshape(x.shape)
 
 
 def _wide(x: torch.Tensor, source: Source) -> torch.Tensor:
@@ -104,29 +146,43 @@ def _descending(x: torch.Tensor, source: Source) -> torch.Tensor:
 
 
 def _ties(x: torch.Tensor, source: Source) -> torch.Tensor:
-    return source.integers(-2, 3, x) * 0.5
+    """Five values; most rows also have their two largest and two smallest at random places.
+
+    So the first of the largest lies early in some lines and late in others.
+    """
+    values = source.integers(-2, 3, x) * 0.5
+    for extreme in (1.5, 1.5, -1.5, -1.5):
+        place = source.integers(0, x.shape[-1], x[..., :1])
+        values.scatter_(-1, place, extreme)
+    return values
 
 
 _ALL = (
     Transform("official", "the values the problem draws", lambda x, source: x),
     Transform("sign-mixed", "dense values of both signs", lambda x, source: source.mixed(x)),
-    Transform("negated", "the drawn values times -1", _scaled(-1.0)),
     Transform("large-1e2", "the drawn values times 100", _scaled(1e2)),
     Transform("large-1e4", "the drawn values times 10,000", _scaled(1e4)),
-    Transform("huge-3e5", "the drawn values past the range of fp16", _scaled(3e5)),
+    Transform("huge-3e5", "the drawn values, each past the range of fp16", _huge),
     Transform("near-zero-1e-3", "the drawn values times 1e-3", _scaled(1e-3)),
-    Transform("near-zero-1e-6", "the drawn values times 1e-6", _scaled(1e-6)),
-    Transform("large-sign-mixed", "both signs, scaled by 30", lambda x, s: s.mixed(x) * 30.0),
+    Transform("offset-1e3", "the drawn values plus 1000", _offset(1e3)),
+    Transform("offset-30", "the drawn values plus 30", _offset(30.0)),
+    Transform("sign-mixed-300", "both signs, scaled by 300", _mixed_scaled(300.0)),
+    Transform("sign-mixed-30", "both signs, scaled by 30", _mixed_scaled(30.0)),
+    Transform("sign-mixed-5", "both signs, scaled by 5", _mixed_scaled(5.0)),
+    # Variance 1e-5: comparable to the epsilon of a normalisation.
+    Transform("small-spread", "one plus 0.003 times noise", lambda x, s: 1.0 + s.mixed(x) * 0.003),
+    Transform("edge-spikes-100", "large at the ends of every axis", _edge_spikes(100.0)),
+    Transform("edge-spikes-10", "tens at the ends of every axis", _edge_spikes(10.0)),
+    Transform("thresholds", "where piecewise functions change, and beside it", _thresholds),
+    Transform("saturating", "magnitudes from 20 to 90, where exp saturates", _saturating),
     Transform("opposed", "sums that cancel: a second tensor or half of the other sign", _opposed),
     Transform("constant-rows", "one value per row of the last dimension", _constant_rows),
-    Transform("one-hot", "a single one per row of the last dimension", _one_hot),
-    Transform("spike", "one drawn value replaced by 1000", _spike),
+    Transform("zero-rows", "one value per row, zero in every third row", _zero_rows),
     Transform("ramp", "a value of its own at every position", _ramp),
-    Transform("permuted", "the drawn values in another order", _permuted),
     Transform("all-negative", "no value above zero", lambda x, s: -s.mixed(x).abs() - 2.0**-10),
     Transform("wide", "magnitudes from 2^-20 to 2^21, evenly by exponent", _wide),
     Transform("sorted-descending", "both signs, rows in falling order", _descending),
-    Transform("ties", "five distinct values", _ties),
+    Transform("ties", "few distinct values, extremes more than once", _ties),
 )
 TRANSFORMS: dict[str, Transform] = {transform.name: transform for transform in _ALL}
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelassay.errors import ProblemError, UsageError, unknown_name
-from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Verdict, shape_overrides
+from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Overrides, Verdict, shape_overrides
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 
@@ -25,34 +25,70 @@ if TYPE_CHECKING:
     import torch
 
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
-FULL_BATTERY = 32
-QUICK_BATTERY = 20
+FULL_BATTERY = 36
+QUICK_BATTERY = 22
 SMALL_WORK = 4_000_000
 
+# Each entry is one input: the first of its transforms on which the float32 reference is precise
+# enough. Magnitudes are thus as extreme as the problem allows, and no more.
 TARGETED = (
-    "sign-mixed",
-    "negated",
-    "large-1e2",
-    "huge-3e5",
-    "large-sign-mixed",
-    "opposed",
-    "one-hot",
-    "ramp",
-    "ties",
+    ("sign-mixed",),
+    ("huge-3e5", "large-1e4", "large-1e2"),
+    ("offset-1e3", "offset-30"),
+    ("small-spread",),
+    ("edge-spikes-100", "edge-spikes-10"),
+    ("thresholds",),
+    ("saturating",),
+    ("ties",),
+    ("ramp",),
     # The first nine make the quick battery.
-    "large-1e4",
-    "near-zero-1e-3",
-    "near-zero-1e-6",
-    "constant-rows",
-    "spike",
-    "permuted",
-    "all-negative",
-    "wide",
-    "sorted-descending",
+    ("sign-mixed-300", "sign-mixed-30", "sign-mixed-5"),
+    ("near-zero-1e-3",),
+    ("zero-rows", "constant-rows"),
+    ("all-negative",),
+    ("opposed",),
+    ("wide",),
+    ("sorted-descending",),
+    ("offset-30",),
+    ("large-1e2",),
 )
 _QUICK_TARGETED = 9
 _TARGETED_SEED = 1
-_PARAMETER_SEEDS = (1001, 1002)
+
+# Values for the shapes, in turn. A vectorised loop's scalar tail, or a loop's only turn at a tiny
+# extent, shows a fault of precision or range on extreme values alone. Each entry ends in drawn
+# values: some references are defined on their own domain only.
+_SHAPE_VALUES = (
+    ("huge-3e5", "large-1e4", "large-1e2", "official"),
+    ("sign-mixed", "official"),
+    ("offset-1e3", "offset-30", "official"),
+    ("sign-mixed", "official"),
+    ("sign-mixed", "official"),
+    ("edge-spikes-100", "edge-spikes-10", "official"),
+    ("official",),
+    ("near-zero-1e-3", "official"),
+    ("offset-30", "official"),
+    ("wide", "official"),
+    ("saturating", "official"),
+    ("official",),
+)
+
+# Number, ways to redraw the parameters, values. The first two are in the quick battery. Factors
+# show loads in half precision where terms cancel, and past the range of fp16.
+_PARAMETER_INPUTS: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
+    (1, ("redrawn:1001",), ("sign-mixed", "official")),
+    (
+        2,
+        ("redrawn:1002:x3000", "redrawn:1002:x300", "redrawn:1002:x30"),
+        ("sign-mixed", "official"),
+    ),
+    (3, ("redrawn:1003:x100000", "redrawn:1003"), ("official",)),
+)
+_QUICK_PARAMETERS = 2
+
+# A candidate's references must agree within a quarter of the validity tolerance: half is the
+# limit, and the choice must be the same on machines that round sums differently.
+_CHOICE_LIMIT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +96,8 @@ class InputSpec:
     """One test input of a problem.
 
     ``transform`` names an entry of ``input_values.TRANSFORMS``. ``overrides`` are lever values,
-    ``parameters`` is ``official`` or ``redrawn:<seed>``, ``layout`` is ``contiguous`` or
-    ``strided``.
+    ``parameters`` is ``official``, ``redrawn:<seed>`` or ``redrawn:<seed>:x<factor>``, ``layout``
+    is ``contiguous`` or ``strided``.
     """
 
     id: str
@@ -104,49 +140,87 @@ def battery(
     *,
     quick: bool = False,
     trial: Callable[[Mapping[str, int]], Verdict] | None = None,
+    precise: Callable[[InputSpec], bool] | None = None,
 ) -> tuple[InputSpec, ...]:
-    """The inputs for one problem, at most 32 (``quick``: 20), always in the same order.
+    """The inputs for one problem, at most 36 (``quick``: 22), always in the same order.
 
-    Without ``trial`` the problem is not executed, and some shapes may turn out not to fit it;
+    ``trial`` tells whether a shape fits, ``precise`` whether the references agree on an input.
+    Without them the problem is not executed, and some inputs may turn out not to fit it;
     :func:`settled_battery` tries them.
     """
-    specs = list(official_inputs())
-    targeted = TARGETED[:_QUICK_TARGETED] if quick else TARGETED
     seed = _TARGETED_SEED
-    specs += [InputSpec(f"{name}-s{seed}", "targeted", seed, name) for name in targeted]
-    if has_parameters(problem):
-        for number, redraw in enumerate(_PARAMETER_SEEDS, start=1):
-            transform = ("sign-mixed", "official")[number - 1]
-            name = f"params-redrawn-{number}/{transform}"
-            specs.append(
-                InputSpec(name, "parameters", seed, transform, parameters=f"redrawn:{redraw}")
-            )
-    specs.append(InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided"))
-    room = (QUICK_BATTERY if quick else FULL_BATTERY) - len(specs)
-    for index, overrides in enumerate(shape_overrides(problem, room, trial)):
-        # Drawn values in between: some references are defined on their own domain only.
-        transform = ("sign-mixed", "official")[index % 2]
-        sizes = ",".join(f"{name}={value}" for name, value in overrides)
-        specs.append(InputSpec(f"{sizes}/{transform}", "shape", seed, transform, overrides))
-    return tuple(specs)
+    taken: set[InputSpec] = set()
+
+    def best(candidates: Iterable[InputSpec]) -> Iterator[InputSpec]:
+        """The first new one that is precise, else the first: the validity gate will tell why."""
+        new = [spec for spec in candidates if spec not in taken]
+        chosen = next((spec for spec in new if precise is None or precise(spec)), None)
+        for spec in [chosen] if chosen else new[:1]:
+            taken.add(spec)
+            yield spec
+
+    targeted = [
+        spec
+        for names in (TARGETED[:_QUICK_TARGETED] if quick else TARGETED)
+        for spec in best(InputSpec(f"{name}-s{seed}", "targeted", seed, name) for name in names)
+    ]
+    redraws = _PARAMETER_INPUTS if has_parameters(problem) else ()
+    redraws = redraws[:_QUICK_PARAMETERS] if quick else redraws
+    strided = InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided")
+    fixed = [*official_inputs(), *targeted]
+    room = (QUICK_BATTERY if quick else FULL_BATTERY) - len(fixed) - len(redraws) - 1
+    sizes = shape_overrides(problem, room, trial)
+    shapes = [
+        spec
+        for index, moved in enumerate(sizes)
+        for spec in best(
+            _shape_inputs(moved, _SHAPE_VALUES[index % len(_SHAPE_VALUES)], bool(redraws))
+        )
+    ]
+    parameters = [
+        spec
+        for number, kinds, names in redraws
+        for spec in best(_redrawn_inputs(number, kinds, names))
+    ]
+    return (*fixed, *parameters, strided, *shapes)
+
+
+def _redrawn_inputs(number: int, kinds: Sequence[str], names: Sequence[str]) -> Iterator[InputSpec]:
+    for kind in kinds:
+        factor = kind.split(":")[2:]
+        for name in names:
+            text = "/".join((f"params-redrawn-{number}", *factor, name))
+            yield InputSpec(text, "parameters", _TARGETED_SEED, name, parameters=kind)
+
+
+def _shape_inputs(moved: Overrides, names: Sequence[str], redrawn: bool) -> Iterator[InputSpec]:
+    """Other sizes; with ``redrawn`` parameters, since a norm's ones and zeros show little."""
+    parameters = "redrawn:1001" if redrawn else "official"
+    sizes = ",".join(f"{name}={value}" for name, value in moved)
+    for name in names:
+        text = f"{sizes}/{name}" + "/redrawn" * redrawn
+        yield InputSpec(text, "shape", _TARGETED_SEED, name, moved, parameters)
 
 
 def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, ...]:
-    """:func:`battery` with shapes that run and cost little. EXECUTES the problem: in a worker only.
+    """:func:`battery` with shapes that run and cost little, and values the references bear.
 
-    A shape may cost four times the work and elements of the problem's own sizes, or 4 MFLOP and
-    64k elements where that is more.
+    EXECUTES the problem: in a worker only. A shape may cost four times the work and elements of
+    the problem's own sizes, or 4 MFLOP and 64k elements where that is more.
     """
+    from kernelassay.gate import VALIDITY_TOLERANCE
     from kernelassay.measure import TooLargeError, measure
+    from kernelassay.references import disagreement
 
     own = measure(load(problem), fake=True)
     work = max(GROWTH * own.work, SMALL_WORK)
     elements = max(GROWTH * own.elements, SMALL_VOLUME)
+    loaded = cache(lambda overrides: load(problem, dict(overrides)))
 
     @cache
-    def tried(overrides: tuple[tuple[str, int], ...]) -> Verdict:
+    def tried(overrides: Overrides) -> Verdict:
         try:
-            found = measure(load(problem, dict(overrides)), element_limit=elements)
+            found = measure(loaded(overrides), element_limit=elements)
         except TooLargeError:
             return "too-large"
         except ProblemError:
@@ -155,7 +229,17 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
             return "too-large"
         return "fits" if found.finite else "refused"
 
-    return battery(problem, quick=quick, trial=lambda moved: tried(tuple(moved.items())))
+    def precise(spec: InputSpec) -> bool:
+        module = loaded(spec.overrides)
+        inputs, state = materialise(module, spec)
+        return disagreement(module, state, inputs) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
+
+    return battery(
+        problem,
+        quick=quick,
+        trial=lambda moved: tried(tuple(moved.items())),
+        precise=precise,
+    )
 
 
 def has_parameters(problem: Problem) -> bool:
@@ -234,17 +318,18 @@ def _strided(value: Any) -> Any:
 def _state(loaded: LoadedProblem, spec: InputSpec) -> dict[str, torch.Tensor]:
     if spec.parameters == "official":
         return dict(loaded.build_model(MODEL_SEED).state_dict())
-    kind, _, text = spec.parameters.partition(":")
-    if kind != "redrawn" or not text.isdigit():
-        raise unknown_name("parameters", spec.parameters, ("official", "redrawn:<seed>"))
-    return redrawn_state(loaded, int(text))
+    match = re.fullmatch(r"redrawn:(\d+)(?::x(\d+))?", spec.parameters)
+    if match is None:
+        known = ("official", "redrawn:<seed>", "redrawn:<seed>:x<factor>")
+        raise unknown_name("parameters", spec.parameters, known)
+    return redrawn_state(loaded, int(match[1]), int(match[2] or 1))
 
 
-def redrawn_state(loaded: LoadedProblem, seed: int) -> dict[str, torch.Tensor]:
+def redrawn_state(loaded: LoadedProblem, seed: int, factor: int = 1) -> dict[str, torch.Tensor]:
     """A fresh initialisation; constant parameters (a norm's ones and zeros) get noise added.
 
-    Without the noise a kernel that forgets a norm's gain or bias would never show. Buffers stay
-    as initialised.
+    Without the noise a kernel that forgets a norm's gain or bias would never show. All parameters
+    are then multiplied by ``factor``. Buffers stay as initialised.
     """
     import torch
 
@@ -256,4 +341,5 @@ def redrawn_state(loaded: LoadedProblem, seed: int) -> dict[str, torch.Tensor]:
             if parameter.numel() and bool((parameter == parameter.flatten()[0]).all()):
                 noise = Source(generator_for(seed, index)).mixed(parameter)
                 parameter.add_((0.5 * noise).to(parameter.dtype))
+            parameter.mul_(factor)
     return dict(model.state_dict())

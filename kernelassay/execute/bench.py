@@ -30,6 +30,7 @@ from kernelassay.inputs import InputSpec, digest, materialise
 from kernelassay.kernel import Call, Finding, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
+from kernelassay.references import run_model
 from kernelassay.substrate.lowering import bind, lower
 from kernelassay.trace import Traced, evaluate, meta, trace
 
@@ -133,8 +134,8 @@ class InputBench:
         self.inputs, state = materialise(loaded, spec)
         self.digest = digest(self.inputs)
         with torch.no_grad():
-            self.reference = _run_model(loaded, state, self.inputs, torch.float32)
-            self.exact = _run_model(loaded, state, self.inputs, torch.float64)
+            self.reference = run_model(loaded, state, self.inputs, torch.float32)
+            self.exact = run_model(loaded, state, self.inputs, torch.float64)
             self.traced = bench.trace(spec.overrides, loaded, self.inputs)
             if self.traced.signature() != bench.traced.signature():
                 raise UnsupportedError(
@@ -356,28 +357,6 @@ class InputBench:
                 changed[name] = evaluate(self.traced.nodes[name], values)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
         return [np.ascontiguousarray(f.detach().numpy()) for f in finals]
-
-
-def _run_model(
-    loaded: LoadedProblem, state: Mapping[str, torch.Tensor], inputs: Sequence[Any], dtype: Any
-) -> list[NDArray[Any]]:
-    """The module's own forward in ``dtype``, on a fresh module since train mode changes state."""
-    model = loaded.build_model(MODEL_SEED)
-    model.load_state_dict(state)
-    model = model.to(dtype)
-    cast = [
-        x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
-    ]
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        out = model(*cast)
-    finally:
-        torch.set_default_dtype(before)
-    tensors = [out] if isinstance(out, torch.Tensor) else list(out)
-    if not tensors or not all(isinstance(t, torch.Tensor) for t in tensors):
-        raise ProblemError("forward returns no tensor", where=loaded.problem.id)
-    return [np.ascontiguousarray(t.detach().numpy()) for t in tensors]
 
 
 def _far_off(reference: NDArray[Any]) -> NDArray[Any]:

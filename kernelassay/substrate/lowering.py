@@ -23,11 +23,18 @@ from typing import Any
 from torch import fx
 
 from kernelassay.errors import UnsupportedError
-from kernelassay.kernel import Call, Scalar
+from kernelassay.kernel import OPTIMISED, Call, Scalar
 from kernelassay.substrate.fusion import group_pointwise
 from kernelassay.trace import Traced
 
 Scalars = Callable[[Mapping[str, fx.Node]], Mapping[str, Scalar]]
+
+MAX_BLOCKS = 4
+"""The value of the launch scalar ``max_blocks``: the most blocks a grid-stride kernel launches.
+
+It stands for the occupancy limit of the device. On a GPU real shapes exceed that limit, so such a
+loop iterates; at sizes for a CPU a real limit would never be met, and a fault in the loop's step
+could not show. Four blocks of 256 threads are exceeded by a few thousand elements."""
 
 # Views, layout copies (operands are handed over contiguous anyway), and constant makers.
 FREE = frozenset(
@@ -78,7 +85,8 @@ class Lowered:
     ``operands`` and ``outputs`` pair a pointer parameter with a node name; ``nodes`` names every
     graph node the kernel computes, ``getitem`` nodes included; ``scalars`` computes the other
     parameters from the nodes (by name) of a graph of the same structure at any shapes, raising
-    ``UnsupportedError`` where those shapes break an assumption of the sources.
+    ``UnsupportedError`` where those shapes break an assumption of the sources. A ``launch`` may
+    also take ``int max_blocks``, which :data:`MAX_BLOCKS` supplies.
     """
 
     template: str
@@ -130,13 +138,15 @@ def lowers(*overloads: str) -> Callable[[LoweringFunction], LoweringFunction]:
 
 @dataclass(frozen=True)
 class _Binder:
-    """The ``scalars`` of a call; remembers which structure they hold for."""
+    """The ``scalars`` of a call, which structure they hold for, and ``max_blocks`` if taken."""
 
     signature: str
     scalars: Scalars
+    bounded: bool
 
     def __call__(self, nodes: Mapping[str, fx.Node]) -> Mapping[str, Scalar]:
-        return self.scalars(nodes)
+        bound = {"max_blocks": MAX_BLOCKS} if self.bounded else {}
+        return {**self.scalars(nodes), **bound}
 
 
 def lower(traced: Traced) -> tuple[Call, ...]:
@@ -280,7 +290,7 @@ def _number(lowered: Iterable[Lowered], traced: Traced) -> tuple[Call, ...]:
             operands=item.operands,
             outputs=item.outputs,
             nodes=item.nodes,
-            scalars=_Binder(signature, item.scalars),
+            scalars=_Binder(signature, item.scalars, "int max_blocks" in item.sources[OPTIMISED]),
         )
         for index, item in enumerate(ordered)
     )

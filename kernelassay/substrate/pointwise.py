@@ -207,7 +207,7 @@ class _Texts:
             "    if (i >= n) return;\n"
             f"{self._element('    ')}\n"
             "}\n\n"
-            f"void launch({self.launch_parameters}) {{\n"
+            f"void launch({self.launch_parameters}, int max_blocks) {{\n"
             "    const int threads = 256;\n"
             "    pointwise<<<dim3((n + threads - 1) / threads), dim3(threads)>>>"
             f"({self.arguments});\n"
@@ -280,10 +280,10 @@ class _Texts:
 
     def _bounded_launch(self, work: str) -> str:
         return (
-            f"void launch({self.launch_parameters}) {{\n"
+            f"void launch({self.launch_parameters}, int max_blocks) {{\n"
             "    const int threads = 256;\n"
             f"    long long blocks = ({work} + threads - 1) / threads;\n"
-            "    if (blocks > 2048) blocks = 2048;\n"
+            "    if (blocks > max_blocks) blocks = max_blocks;\n"
             f"    pointwise<<<dim3(blocks), dim3(threads)>>>({self.arguments});\n"
             "}\n"
         )

@@ -55,11 +55,11 @@ extern "C" __global__ void avg_pool3d_rows(const float* __restrict__ x, float* _
 
 void launch(const float* x, float* y, int planes, int in_d, int in_h, int in_w, int out_d, int out_h, int out_w,
             int kernel_d, int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
-            int pad_w, bool count_include_pad) {
+            int pad_w, bool count_include_pad, int max_blocks) {
     long long rows = (long long)planes * out_d * out_h;
     long long blocks = (rows + WARPS - 1) / WARPS;
     dim3 block(WARP, WARPS);
-    dim3 grid(blocks < 65536 ? blocks : 65536);
+    dim3 grid(blocks < max_blocks ? blocks : max_blocks);
     int shared = WARPS * ((WARP - 1) * stride_w + kernel_w) * sizeof(float);
     avg_pool3d_rows<<<grid, block, shared>>>(x, y, rows, in_d, in_h, in_w, out_d, out_h, out_w, kernel_d, kernel_h,
                                              kernel_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w,

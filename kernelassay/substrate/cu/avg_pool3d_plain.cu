@@ -35,7 +35,7 @@ extern "C" __global__ void avg_pool3d(const float* __restrict__ x, float* __rest
 
 void launch(const float* x, float* y, int planes, int in_d, int in_h, int in_w, int out_d, int out_h, int out_w,
             int kernel_d, int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
-            int pad_w, bool count_include_pad) {
+            int pad_w, bool count_include_pad, int max_blocks) {
     long long total = (long long)planes * out_d * out_h * out_w;
     avg_pool3d<<<dim3((total + 255) / 256), dim3(256)>>>(x, y, planes, in_d, in_h, in_w, out_d, out_h, out_w, kernel_d,
                                                          kernel_h, kernel_w, stride_d, stride_h, stride_w, pad_d, pad_h,

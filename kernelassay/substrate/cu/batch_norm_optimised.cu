@@ -39,13 +39,13 @@ extern "C" __global__ void normalise(const float* __restrict__ x, @AFFINE_POINTE
     }
 }
 
-void launch(const float* x, @AFFINE_HOST@float* y, long long batch, long long channels, long long pixels) {
+void launch(const float* x, @AFFINE_HOST@float* y, long long batch, long long channels, long long pixels, int max_blocks) {
     const int threads = 128;
     const long long n = batch * channels * pixels;
     long long splits = (batch * pixels + 1023) / 1024;
     if (splits > 64) splits = 64;
     long long blocks = (n + 255) / 256;
-    if (blocks > 2048) blocks = 2048;
+    if (blocks > max_blocks) blocks = max_blocks;
     float* counts;
     float* means;
     float* squares;

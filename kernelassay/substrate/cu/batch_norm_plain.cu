@@ -27,7 +27,7 @@ extern "C" __global__ void normalise(const float* __restrict__ x, @AFFINE_POINTE
     y[i] = @AFFINE(v, channel)@;
 }
 
-void launch(const float* x, @AFFINE_HOST@float* y, long long batch, long long channels, long long pixels) {
+void launch(const float* x, @AFFINE_HOST@float* y, long long batch, long long channels, long long pixels, int max_blocks) {
     float* means;
     float* scales;
     cudaMalloc(&means, channels * sizeof(float));

@@ -35,8 +35,8 @@ extern "C" __global__ void batched_matmul_tiled(const float* __restrict__ a, con
     }
 }
 
-void launch(const float* a, const float* b, float* c, int batch, int M, int N, int K) {
-    int depth = batch < 65535 ? batch : 65535;
+void launch(const float* a, const float* b, float* c, int batch, int M, int N, int K, int max_blocks) {
+    int depth = batch < max_blocks ? batch : max_blocks;
     dim3 block(TILE, TILE);
     dim3 grid((M + TILE - 1) / TILE, (N + TILE - 1) / TILE, depth);
     batched_matmul_tiled<<<grid, block>>>(a, b, c, batch, M, N, K);

@@ -15,7 +15,7 @@ extern "C" __global__ void batched_matmul(const float* __restrict__ a, const flo
     c[(n * M + row) * N + col] = sum;
 }
 
-void launch(const float* a, const float* b, float* c, int batch, int M, int N, int K) {
+void launch(const float* a, const float* b, float* c, int batch, int M, int N, int K, int max_blocks) {
     long long total = (long long)batch * M * N;
     dim3 block(256);
     dim3 grid((total + 255) / 256);

@@ -9,9 +9,9 @@ extern "C" __global__ void gather(const @T@* __restrict__ x, const @INDEX@* __re
     }
 }
 
-void launch(const @T@* x, const @INDEX@* index, @T@* y, long long outer, long long length, long long count, long long inner) {
+void launch(const @T@* x, const @INDEX@* index, @T@* y, long long outer, long long length, long long count, long long inner, int max_blocks) {
     const int threads = 256;
     long long blocks = (outer * count * inner + threads - 1) / threads;
-    if (blocks > 2048) blocks = 2048;
+    if (blocks > max_blocks) blocks = max_blocks;
     gather<<<dim3(blocks), dim3(threads)>>>(x, index, y, outer, length, count, inner);
 }

@@ -6,7 +6,7 @@ extern "C" __global__ void gather(const @T@* __restrict__ x, const @INDEX@* __re
     y[i] = x[(o * length + index[i]) * inner + i % inner];
 }
 
-void launch(const @T@* x, const @INDEX@* index, @T@* y, long long outer, long long length, long long count, long long inner) {
+void launch(const @T@* x, const @INDEX@* index, @T@* y, long long outer, long long length, long long count, long long inner, int max_blocks) {
     const int threads = 256;
     gather<<<dim3((outer * count * inner + threads - 1) / threads), dim3(threads)>>>(x, index, y, outer, length, count, inner);
 }

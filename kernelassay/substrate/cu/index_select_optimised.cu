@@ -12,8 +12,8 @@ extern "C" __global__ void index_select(const @T@* __restrict__ x, const @INDEX@
     }
 }
 
-void launch(const @T@* x, const @INDEX@* index, @T@* y, long long outer, long long length, long long count, long long inner) {
+void launch(const @T@* x, const @INDEX@* index, @T@* y, long long outer, long long length, long long count, long long inner, int max_blocks) {
     long long blocks = (outer * count + 7) / 8;
-    if (blocks > 2048) blocks = 2048;
+    if (blocks > max_blocks) blocks = max_blocks;
     index_select<<<dim3(blocks), dim3(32, 8)>>>(x, index, y, outer, length, count, inner);
 }

@@ -2,7 +2,6 @@
 // grid-stride loop leaves one partial sum per block, a last block adds them up.
 #define WARP 32
 #define BLOCK 256
-#define MAX_BLOCKS 1024
 
 __device__ float block_sum(float value) {
     __shared__ float warp_sums[BLOCK / WARP];
@@ -39,9 +38,9 @@ extern "C" __global__ void kl_div_final(const float* __restrict__ partial, float
     if (threadIdx.x == 0) y[0] = sum / divisor;
 }
 
-void launch(const float* x, const float* t, float* y, long long total, float divisor) {
+void launch(const float* x, const float* t, float* y, long long total, float divisor, int max_blocks) {
     long long wanted = (total + BLOCK - 1) / BLOCK;
-    int blocks = wanted < MAX_BLOCKS ? wanted : MAX_BLOCKS;
+    int blocks = wanted < max_blocks ? wanted : max_blocks;
     float* partial;
     cudaMalloc(&partial, blocks * sizeof(float));
     kl_div_partial<<<dim3(blocks), dim3(BLOCK)>>>(x, t, partial, total);

@@ -20,7 +20,7 @@ extern "C" __global__ void kl_div_sum(const float* __restrict__ terms, float* __
     y[0] = sum / divisor;
 }
 
-void launch(const float* x, const float* t, float* y, long long total, float divisor) {
+void launch(const float* x, const float* t, float* y, long long total, float divisor, int max_blocks) {
     float* terms;
     cudaMalloc(&terms, total * sizeof(float));
     kl_div_terms<<<dim3((total + 255) / 256), dim3(256)>>>(x, t, terms, total);

@@ -28,11 +28,11 @@ extern "C" __global__ void max_pool2d_clipped(const float* __restrict__ x, float
 }
 
 void launch(const float* x, float* y, int planes, int in_h, int in_w, int out_h, int out_w, int kernel_h, int kernel_w,
-            int stride_h, int stride_w, int pad_h, int pad_w, int dilation_h, int dilation_w) {
+            int stride_h, int stride_w, int pad_h, int pad_w, int dilation_h, int dilation_w, int max_blocks) {
     long long total = (long long)planes * out_h * out_w;
     long long blocks = (total + 255) / 256;
     dim3 block(256);
-    dim3 grid(blocks < 4096 ? blocks : 4096);
+    dim3 grid(blocks < max_blocks ? blocks : max_blocks);
     max_pool2d_clipped<<<grid, block>>>(x, y, total, in_h, in_w, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w,
                                         pad_h, pad_w, dilation_h, dilation_w);
 }

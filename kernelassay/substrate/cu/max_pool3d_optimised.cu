@@ -40,10 +40,10 @@ extern "C" __global__ void max_pool3d_rows(const float* __restrict__ x, float* _
 
 void launch(const float* x, float* y, int planes, int in_d, int in_h, int in_w, int out_d, int out_h, int out_w,
             int kernel_d, int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
-            int pad_w, int dilation_d, int dilation_h, int dilation_w) {
+            int pad_w, int dilation_d, int dilation_h, int dilation_w, int max_blocks) {
     long long row_blocks = ((long long)planes * out_d * out_h + 7) / 8;
     dim3 block(32, 8);
-    dim3 grid((out_w + 31) / 32, row_blocks < 65535 ? row_blocks : 65535);
+    dim3 grid((out_w + 31) / 32, row_blocks < max_blocks ? row_blocks : max_blocks);
     max_pool3d_rows<<<grid, block>>>(x, y, planes, in_d, in_h, in_w, out_d, out_h, out_w, kernel_d, kernel_h, kernel_w,
                                      stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h,
                                      dilation_w);

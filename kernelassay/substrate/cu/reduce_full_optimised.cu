@@ -21,10 +21,10 @@ extern "C" __global__ void reduce_final(const @ACC@* __restrict__ partial, @OUT@
     if (threadIdx.x == 0) y[0] = @FINISH(acc, n)@;
 }
 
-void launch(const @IN@* x, @OUT@* y, long long n) {
+void launch(const @IN@* x, @OUT@* y, long long n, int max_blocks) {
     const int threads = 256;
     long long blocks = (n + threads * 4 - 1) / (threads * 4);
-    if (blocks > 1024) blocks = 1024;
+    if (blocks > max_blocks) blocks = max_blocks;
     @ACC@* partial;
     cudaMalloc(&partial, blocks * sizeof(@ACC@));
     reduce_shares<<<dim3(blocks), dim3(threads)>>>(x, partial, n);

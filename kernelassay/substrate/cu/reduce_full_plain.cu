@@ -19,7 +19,7 @@ extern "C" __global__ void reduce_final(const @ACC@* __restrict__ partial, @OUT@
     y[0] = @FINISH(acc, n)@;
 }
 
-void launch(const @IN@* x, @OUT@* y, long long n) {
+void launch(const @IN@* x, @OUT@* y, long long n, int max_blocks) {
     long long shares = (n + 31) / 32;
     if (shares > 16384) shares = 16384;
     @ACC@* partial;

@@ -23,7 +23,7 @@ _ONE_EACH = """extern "C" __global__ void {name}({kernel_parameters}) {{
 {body}
 }}
 
-void launch({parameters}) {{
+void launch({parameters}, int max_blocks) {{
     const int threads = 256;
     {name}<<<dim3((n + threads - 1) / threads), dim3(threads)>>>({arguments});
 }}
@@ -35,10 +35,10 @@ _GRID_STRIDE = """extern "C" __global__ void {name}({kernel_parameters}) {{
     }}
 }}
 
-void launch({parameters}) {{
+void launch({parameters}, int max_blocks) {{
     const int threads = 256;
     long long blocks = (n + threads - 1) / threads;
-    if (blocks > 2048) blocks = 2048;
+    if (blocks > max_blocks) blocks = max_blocks;
     {name}<<<dim3(blocks), dim3(threads)>>>({arguments});
 }}
 """
@@ -100,7 +100,7 @@ def _cat_by_element(element: str, count: int) -> str:
         f'extern "C" __global__ void cat({", ".join(kernel)}) {{\n'
         "    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
         "    if (i >= n) return;\n" + "".join(f"    {line}\n" for line in lines[:-1]) + "}\n\n"
-        f"void launch({', '.join(host)}) {{\n"
+        f"void launch({', '.join(host)}, int max_blocks) {{\n"
         f"    const long long width = {' + '.join(widths)};\n"
         f"    cat<<<dim3((rows * width + 255) / 256), dim3(256)>>>({', '.join(arguments)});\n"
         "}\n"
@@ -115,7 +115,7 @@ def _cat_by_part(element: str, count: int) -> str:
     for k in range(count):
         launches += [
             f"blocks = (rows * width{k} + 255) / 256;",
-            "if (blocks > 1024) blocks = 1024;",
+            "if (blocks > max_blocks) blocks = max_blocks;",
             f"cat_part<<<dim3(blocks), dim3(256)>>>(x{k}, y, rows, width{k}, offset, width);",
             f"offset += width{k};",
         ]
@@ -132,7 +132,7 @@ def _cat_by_part(element: str, count: int) -> str:
         "        y[row * width + offset + column] = x[i];\n"
         "    }\n"
         "}\n\n"
-        f"void launch({', '.join(host)}) {{\n"
+        f"void launch({', '.join(host)}, int max_blocks) {{\n"
         f"    const long long width = {' + '.join(f'width{k}' for k in range(count))};\n"
         "    long long blocks = 0;\n"
         "    long long offset = 0;\n" + "".join(f"    {line}\n" for line in launches[:-1]) + "}\n"
