@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
-import torch
+# The CPU executor's workers are forked from this process after the warm-up below; on a machine
+# with a GPU the exporter would start CUDA in it, and CUDA does not survive a fork.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+import torch  # noqa: E402
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 torch.set_num_threads(1)
