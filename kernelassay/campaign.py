@@ -9,21 +9,22 @@ from __future__ import annotations
 import os
 import platform
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from kernelassay import __version__, cell, plan
-from kernelassay.compile import classify
 from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
 from kernelassay.execute.worker import UnitResult, Worker
-from kernelassay.plan import PlanOptions, Workshop
+from kernelassay.plan import PlanOptions
+from kernelassay.population import Toolbox, candidates_of
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
+from kernelassay.tasks import run_task
 
 STOP_SECONDS = 15.0
 """How long a stopped lane may finish a compilation; it writes nothing any more."""
@@ -118,12 +119,12 @@ def run(campaign: Campaign, session: Session, reporter: Reporter) -> None:
     for problem, reason in campaign.refused:
         session.write_plan(problem.id, plan.refused_plan(problem, reason))
     compiler = find_compiler()
-    shop = Workshop(compiler, build_runtime(compiler, session.images), session.images)
+    tools = Toolbox(compiler, build_runtime(compiler, session.images), session.images)
     queue: SimpleQueue[Problem] = SimpleQueue()
     for problem in campaign.problems:
         queue.put(problem)
     lanes = [
-        _Lane(session, shop, campaign.options, reporter, queue)
+        _Lane(session, tools, campaign.options, reporter, queue)
         for _ in range(max(1, min(campaign.jobs, len(campaign.problems))))
     ]
     try:
@@ -148,7 +149,7 @@ class _Lane(threading.Thread):
     def __init__(
         self,
         session: Session,
-        shop: Workshop,
+        tools: Toolbox,
         options: PlanOptions,
         reporter: Reporter,
         queue: SimpleQueue[Problem],
@@ -156,11 +157,11 @@ class _Lane(threading.Thread):
         super().__init__(daemon=True)
         self.failure: BaseException | None = None
         self._session = session
-        self._shop = shop
+        self._tools = tools
         self._options = options
         self._reporter = reporter
         self._queue = queue
-        self._worker = Worker(shop.runtime)
+        self._worker = Worker(tools.runtime)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -181,6 +182,9 @@ class _Lane(threading.Thread):
         finally:
             self._worker.close()
 
+    def _task(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return run_task(function, *arguments, stopped=self._stopped)
+
     def _problem(self, problem: Problem) -> None:
         opened = False
         made = self._session.read_plan(problem.id)
@@ -188,9 +192,10 @@ class _Lane(threading.Thread):
             made = plan.make_plan(
                 problem,
                 self._worker,
-                self._shop,
+                self._tools,
                 self._options,
-                lambda step: self._reporter.problem_step(problem.id, step),
+                run=self._task,
+                progress=lambda step: self._reporter.problem_step(problem.id, step),
             )
             opened = True
             if self._stopped.is_set():
@@ -210,7 +215,7 @@ class _Lane(threading.Thread):
         ]
         if not todo:
             return
-        originals, candidates = plan.candidates_of(made, self._shop)
+        originals, candidates = self._task(candidates_of, made, self._tools)
         if not opened:
             self._worker.open(problem)
         first = next(iter(inputs_of(made)))["id"]
@@ -258,4 +263,4 @@ def total_cells(plans: Sequence[dict[str, Any]]) -> int:
     )
 
 
-__all__ = ["Campaign", "Reporter", "classify", "identity_backend", "machine", "run", "total_cells"]
+__all__ = ["Campaign", "Reporter", "identity_backend", "machine", "run", "total_cells"]

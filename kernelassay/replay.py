@@ -14,7 +14,7 @@ from kernelassay.execute.bench import ORIGINAL, Candidate
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
 from kernelassay.execute.worker import Worker
-from kernelassay.plan import Workshop
+from kernelassay.population import Toolbox, candidates_of
 from kernelassay.problem import Problem, read_problem
 from kernelassay.session import Session, inputs_of
 
@@ -69,10 +69,10 @@ def replay_cell(
     name = made["problem"]["id"]
     stored = _stored(session, name, candidate, input_id)
     compiler = find_compiler()
-    shop = Workshop(compiler, build_runtime(compiler, session.images), session.images)
-    originals, candidates = plans.candidates_of(made, shop)
+    tools = Toolbox(compiler, build_runtime(compiler, session.images), session.images)
+    originals, candidates = candidates_of(made, tools)
     by_id: dict[str, Candidate] = {c.id: c for c in (*originals.values(), *candidates)}
-    worker = Worker(shop.runtime)
+    worker = Worker(tools.runtime)
     try:
         worker.open(find_problem(made, kernelbench))
         first = next(iter(inputs_of(made)))["id"]

@@ -220,7 +220,7 @@ def _substrates(selection: Selection) -> list[tuple[str, list[tuple[Any, str]]]]
     from kernelassay.execute.cpu.build import build_runtime
     from kernelassay.execute.cpu.toolchain import find_compiler
     from kernelassay.execute.worker import Worker
-    from kernelassay.plan import mutated_style
+    from kernelassay.population import mutated_style
     from kernelassay.session import user_cache
 
     worker = Worker(build_runtime(find_compiler(), user_cache()))

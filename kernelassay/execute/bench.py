@@ -60,7 +60,8 @@ class Candidate:
 class InputFacts:
     """What the validity gate needs to know of one input, measured on the references alone.
 
-    ``reference_error`` is the critical tolerance between the float32 and float64 references.
+    ``reference_error`` is the critical tolerance between the float32 and float64 references,
+    ``magnitude`` the largest finite magnitude among the values of the traced graph.
     """
 
     id: str
@@ -69,6 +70,7 @@ class InputFacts:
     output_shape: tuple[int, ...]
     finite: bool
     reference_error: float
+    magnitude: float
     problem: str
 
 
@@ -158,6 +160,7 @@ class InputBench:
             output_shape=tuple(self.reference[0].shape),
             finite=finite,
             reference_error=verdict.critical_tolerance,
+            magnitude=max((_magnitude(value) for value in self.values.values()), default=0.0),
             problem="" if finite else "the reference is not finite",
         )
 
@@ -357,6 +360,11 @@ class InputBench:
                 changed[name] = evaluate(self.traced.nodes[name], values)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
         return [np.ascontiguousarray(f.detach().numpy()) for f in finals]
+
+
+def _magnitude(value: torch.Tensor) -> float:
+    finite = value[torch.isfinite(value)]
+    return float(finite.abs().max()) if finite.numel() and finite.dtype != torch.bool else 0.0
 
 
 def _far_off(reference: NDArray[Any]) -> NDArray[Any]:

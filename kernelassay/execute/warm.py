@@ -9,7 +9,7 @@ import warnings
 # with a GPU the exporter would start CUDA in it, and CUDA does not survive a fork.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-import torch  # noqa: E402
+import torch
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 torch.set_num_threads(1)

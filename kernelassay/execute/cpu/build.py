@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -232,10 +231,10 @@ class _Cache:
             }
         else:
             record = {"log": result.log, "unsupported": result.unsupported}
-        path = self._record(digest)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(record))
-        fresh.replace(path)
+        # Named apart from every other writer's: lanes of one process share the cache too.
+        with tempfile.NamedTemporaryFile("w", dir=self._directory, delete=False) as fresh:
+            fresh.write(json.dumps(record))
+        Path(fresh.name).replace(self._record(digest))
 
     def compile(self, units: Sequence[_Unit]) -> tuple[Outcome, Path | None]:
         self._directory.mkdir(parents=True, exist_ok=True)
