@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.extents import extents
+from kernelassay.mutation.fills import is_immaterial
 from kernelassay.mutation.ownership import unless_owned
 from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.semantic_activation import SHIFT_THRESHOLD
@@ -41,7 +43,7 @@ def _float_constant(factor: float, instead_of_zero: float) -> _Find:
                 continue
             if value == 0.0 and instead_of_zero > 0.0 and _starts_accumulator(tree, node):
                 continue
-            if _is_weightless(tree, node):
+            if _is_weightless(tree, node) or (value == 0.0 and is_immaterial(tree, node)):
                 continue
             new = instead_of_zero if value == 0.0 else value * factor
             if math.isfinite(new) and abs(new) <= _FLOAT_MAX:
@@ -125,14 +127,28 @@ def _integer_constant(step: int) -> _Find:
 def _is_free_choice(tree: KernelTree, literal: Node, step: int) -> bool:
     """Whether a literal only chooses one of several threads that would do the same.
 
-    A choice of thread -1 is none.
+    A choice of thread -1 is none; where it chooses between a vector path and its fallback, the
+    fallback does it all.
     """
     test = tree.parent(literal)
     if test is not None and operator(tree, test) == "%":
         test = tree.parent(test)
     elif step < 0:
-        return False
+        return test is not None and _is_alignment(tree, test)
     return test is not None and interchangeable(tree, test)
+
+
+def _is_alignment(tree: KernelTree, test: Node) -> bool:
+    """Whether a test is ``size % 4 == 0`` with another way to go."""
+    if operator(tree, test) != "==" or number(tree, field(test, "right")) != 0.0:
+        return False
+    left = bare(field(test, "left"))
+    if left.type != "binary_expression" or operator(tree, left) != "%":
+        return False
+    holder = tree.enclosing(test, "if_statement", "conditional_expression")
+    other = holder.child_by_field_name("alternative") if holder is not None else None
+    sides = field(left, "left"), field(left, "right")
+    return other is not None and all(extents(tree).fixed(side) for side in sides)
 
 
 def _is_structural(tree: KernelTree, node: Node) -> bool:

@@ -120,17 +120,60 @@ def repeats_only(tree: KernelTree, step: Node) -> bool:
 
 
 def runs_once(tree: KernelTree, loop: Loop) -> bool:
-    """Whether a grid-stride loop never takes a second step: its grid grows with the data.
+    """Whether a loop dealt out to threads never takes a second step.
 
-    A grid with a cap (``if (blocks > 1024)``, ``?:``, ``min``) makes the loop step.
+    A grid-stride loop does not where its grid grows with the data; a grid with a cap
+    (``if (blocks > 1024)``, ``?:``, ``min``) makes it step. Nor does a loop over a tile that has
+    no more elements than the block has threads, if both are constants.
     """
-    if loop.step is None or "gridDim" not in extents(tree).expand(loop.step):
+    if loop.step is None:
         return False
+    if "gridDim" not in extents(tree).expand(loop.step):
+        return _covers_at_once(tree, loop)
     launcher = tree.text(tree.launcher)
     name = tree.name(tree.function(loop.node))
     grids = [tree.text(site.grid) for site in tree.launches() if site.kernel == name]
     fixed = any(re.fullmatch(r"(dim3\()?\d+\)?", "".join(grid.split())) for grid in grids)
     return not fixed and re.search(r"\?|\bmin\(|\bif \(\w*(blocks|grid)", launcher) is None
+
+
+def _covers_at_once(tree: KernelTree, loop: Loop) -> bool:
+    starts = loop.start is not None and "threadIdx" in extents(tree).expand(loop.start)
+    if not starts or loop.test is None or loop.step is None or loop.test.operator != "<":
+        return False
+    bound, step = _constant(tree, loop.test.bound), _constant(tree, loop.step)
+    return bound is not None and step is not None and bound <= step
+
+
+def _constant(tree: KernelTree, node: Node, depth: int = 4) -> int | None:
+    """The value of products and quotients of literals and macros; None for anything else."""
+    node = bare(node)
+    value = literal(tree, node)
+    if value is not None or depth == 0:
+        return value
+    if node.type == "identifier":
+        macro = re.search(rf"#define {tree.text(node)} (\d+)\s", tree.source)
+        return int(macro.group(1)) if macro else None
+    if node.type != "binary_expression" or operator(tree, node) not in ("*", "/"):
+        return None
+    left, right = (_constant(tree, child(node, side), depth - 1) for side in ("left", "right"))
+    if left is None or not right:
+        return None
+    return left * right if operator(tree, node) == "*" else left // right
+
+
+def _expanded(tree: KernelTree, node: Node, depth: int = 6) -> str:
+    """The compact text of an expression with each local replaced by its initialiser in scope."""
+    if node.type == "identifier" and depth > 0:
+        declared = tree.declared(node)
+        value = declared.value if declared is not None else None
+        if value is not None and not (value.start_byte <= node.start_byte < value.end_byte):
+            return f"({_expanded(tree, value, depth - 1)})"
+    if node.type == "cast_expression":
+        return _expanded(tree, child(node, "value"), depth)
+    if not node.children or node.type == "field_expression":
+        return "".join(tree.text(node).split())
+    return "".join(_expanded(tree, part, depth) for part in node.children)
 
 
 # -- grids --------------------------------------------------------------------------------------
@@ -181,16 +224,15 @@ def any_grid(tree: KernelTree, kernel: Node, axis: str) -> bool:
 
 def stops_extra_block(tree: KernelTree, kernel: Node, axis: str) -> bool:
     """Whether a test keeps a block past the grid's end along ``axis`` from storing anything."""
-    known = extents(tree)
     block = re.compile(rf"blockIdx\.{axis}\b(?!%)")
     own = _stores(tree, kernel)
     for guard in guards(tree):
         if tree.function(guard.owner).id != kernel.id or not guard.pure:
             continue
         for test in guard.tests:
-            if not test.upper or not block.search(known.expand(test.index)):
+            if not test.upper or not block.search(_expanded(tree, test.index)):
                 continue
-            if "blockIdx" in known.expand(test.bound):
+            if "blockIdx" in _expanded(tree, test.bound):
                 continue
             if guard.exits or guard.owner.type == "init_declarator":
                 return True
