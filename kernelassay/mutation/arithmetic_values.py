@@ -43,7 +43,7 @@ def _float_constant(factor: float, instead_of_zero: float) -> _Find:
                 continue
             if value == 0.0 and instead_of_zero > 0.0 and _starts_accumulator(tree, node):
                 continue
-            if _is_weightless(tree, node) or (value == 0.0 and is_immaterial(tree, node)):
+            if _is_weightless(tree, node) or is_immaterial(tree, node):
                 continue
             new = instead_of_zero if value == 0.0 else value * factor
             if math.isfinite(new) and abs(new) <= _FLOAT_MAX:

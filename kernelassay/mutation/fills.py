@@ -10,12 +10,21 @@ from tree_sitter import Node
 
 from kernelassay.mutation.bounds import BoundTest, bound_test, flatten, guards, loops
 from kernelassay.mutation.extents import bare, child, compact, operator
+from kernelassay.mutation.geometry import reached
 from kernelassay.mutation.sites import number, storage
 from kernelassay.mutation.tree import KernelTree
 
 
 def is_immaterial(tree: KernelTree, literal: Node) -> bool:
-    """Whether a literal fills a shared tile where no stored result can depend on it."""
+    """Whether a literal fills a shared tile where no stored result can depend on it.
+
+    The literal is the zero of a product's tile, or anything that an inclusive scan starts from
+    past its end.
+    """
+    if _ends_scan(tree, literal):
+        return True
+    if number(tree, literal) != 0.0:
+        return False
     condition = _fill_condition(tree, literal)
     if condition is None:
         return False
@@ -24,6 +33,35 @@ def is_immaterial(tree: KernelTree, literal: Node) -> bool:
         return False
     covered = _stored_bounds(tree, literal) | _other_fills(tree, condition)
     return all(test is not None and _bound(tree, test) in covered for test in tests)
+
+
+def _ends_scan(tree: KernelTree, literal: Node) -> bool:
+    """Whether a literal fills the lanes past the end of an inclusive scan by ``__shfl_up_sync``.
+
+    ``v = i < n ? x[i] : fill; v = scan(v); if (i < n) y[i] = v``: no lower lane reads it.
+    """
+    holder = tree.parent(literal)
+    if holder is None or holder.type != "conditional_expression":
+        return False
+    declarator = tree.parent(holder)
+    if declarator is None or declarator.type != "init_declarator":
+        return False
+    if child(holder, "alternative").id != literal.id or not _scans_up(tree, literal):
+        return False
+    name, test = tree.text(child(declarator, "declarator")), tree.text(child(holder, "condition"))
+    return any(
+        compact(tree.text(guard.condition)) == compact(test)
+        and guard.owner.type == "if_statement"
+        and name in {tree.text(n) for n in tree.nodes("identifier", within=guard.owner)}
+        for guard in guards(tree)
+        if guard.owner.start_byte > literal.end_byte
+    )
+
+
+def _scans_up(tree: KernelTree, node: Node) -> bool:
+    text = "".join(tree.text(f) for f in reached(tree, tree.function(node)))
+    others = ("__shfl_down_sync", "__shfl_xor_sync", "__shfl_sync")
+    return "__shfl_up_sync" in text and not any(name in text for name in others)
 
 
 def _bound(tree: KernelTree, test: BoundTest) -> str:
