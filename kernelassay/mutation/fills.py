@@ -11,6 +11,7 @@ from tree_sitter import Node
 from kernelassay.mutation.bounds import BoundTest, bound_test, flatten, guards, loops
 from kernelassay.mutation.extents import bare, child, compact, operator
 from kernelassay.mutation.geometry import reached
+from kernelassay.mutation.layout import factors
 from kernelassay.mutation.sites import number, storage
 from kernelassay.mutation.tree import KernelTree
 
@@ -32,7 +33,7 @@ def is_immaterial(tree: KernelTree, literal: Node) -> bool:
     if not tests or not all(test is not None and test.upper for test in tests):
         return False
     covered = _stored_bounds(tree, literal) | _other_fills(tree, condition)
-    return all(test is not None and _bound(tree, test) in covered for test in tests)
+    return all(test is not None and _parts(tree, test) & covered for test in tests)
 
 
 def _ends_scan(tree: KernelTree, literal: Node) -> bool:
@@ -66,6 +67,11 @@ def _scans_up(tree: KernelTree, node: Node) -> bool:
 
 def _bound(tree: KernelTree, test: BoundTest) -> str:
     return compact(tree.text(bare(test.bound)))
+
+
+def _parts(tree: KernelTree, test: BoundTest) -> set[str]:
+    """A bound, and the factors of its product: ``i < count * taps`` is a test of ``count``."""
+    return {_bound(tree, test)} | {compact(tree.text(f)) for f in factors(tree, bare(test.bound))}
 
 
 def _tests(tree: KernelTree, condition: Node) -> list[BoundTest | None]:

@@ -66,9 +66,15 @@ def repeatable(tree: KernelTree, loop: Loop) -> bool:
     So it is where an iteration only stores what it computes from inputs: nothing outside of the
     body is updated, no atomic adds up, and no memory is updated in place.
     """
+    if "__shared__" in tree.text(tree.function(loop.node)):
+        return False
+    return _only_stores(tree, loop)
+
+
+def _only_stores(tree: KernelTree, loop: Loop) -> bool:
     body = loop.body
     start, end = body.start_byte, body.end_byte
-    if "atomic" in tree.text(body) or "__shared__" in tree.text(tree.function(loop.node)):
+    if "atomic" in tree.text(body):
         return False
     for node in tree.nodes("assignment_expression", "update_expression", within=body):
         target = child(node, "left" if node.type == "assignment_expression" else "argument")
@@ -255,8 +261,10 @@ def any_block(tree: KernelTree, kernel: Node, axis: str, *, larger: bool = False
     """
     if not all(_counts_its_warps(tree, function) for function in reached(tree, kernel)):
         return False
-    uses = list(_thread_uses(tree, kernel, axis))
-    return bool(uses) and all(_follows_block(tree, use, axis, larger) for use in uses)
+    if f"threadIdx.{axis}" not in tree.text(kernel):
+        return False
+    uses = _thread_uses(tree, kernel, axis, larger)
+    return all(_follows_block(tree, use, axis, larger) for use in uses)
 
 
 def _counts_its_warps(tree: KernelTree, function: Node) -> bool:
@@ -289,8 +297,11 @@ def _is_warp(tree: KernelTree, node: Node) -> bool:
     return text == "32" or re.search(rf"#define {re.escape(text)} 32\b", tree.source) is not None
 
 
-def _thread_uses(tree: KernelTree, kernel: Node, axis: str) -> Iterator[Node]:
-    """Where the thread's number along ``axis`` ends up, through locals made from it."""
+def _thread_uses(tree: KernelTree, kernel: Node, axis: str, larger: bool) -> Iterator[Node]:
+    """Where the thread's number along ``axis`` ends up, through locals made from it.
+
+    With ``larger`` a guarded number in the grid is the end: each thread goes on by itself.
+    """
     pending = [
         node
         for node in tree.nodes("field_expression", within=kernel)
@@ -298,24 +309,36 @@ def _thread_uses(tree: KernelTree, kernel: Node, axis: str) -> Iterator[Node]:
     ]
     while pending:
         node = pending.pop()
-        around = tree.parent(node)
-        if (
-            around is not None
-            and around.type == "binary_expression"
-            and is_warp_split(tree, around)
-        ):
-            continue  # a lane or a warp: its function counts them (see _counts_its_warps)
+        if _is_own_lane(tree, node, larger):
+            continue
         kinds = ("init_declarator", "expression_statement", "subscript_argument_list")
         holder = tree.enclosing(node, *kinds)
         if holder is None or holder.type != "init_declarator" or _in_header(tree, node):
             yield node
             continue
-        name = tree.text(child(holder, "declarator"))
-        pending += [
+        name = next(tree.text(n) for n in tree.nodes("identifier", within=holder))
+        found = [
             other
             for other in tree.nodes("identifier", within=kernel)
             if tree.text(other) == name and other.start_byte > holder.end_byte
         ]
+        if not (larger and found and _is_guarded(tree, found[0], axis)):
+            pending += found
+
+
+def _is_own_lane(tree: KernelTree, node: Node, larger: bool) -> bool:
+    """Whether a thread number is split into lane and warp where any number of warps will do.
+
+    So it is in a combine that counts them (see :func:`_counts_its_warps`); and a lane is a lane
+    in a larger block too, if warps do not meet in shared memory.
+    """
+    split = tree.parent(node)
+    if split is None or split.type != "binary_expression" or not is_warp_split(tree, split):
+        return False
+    text = tree.text(tree.function(node))
+    if _WARP_COUNT.search(text):
+        return True
+    return larger and operator(tree, split) in ("%", "&") and "__shared__" not in text
 
 
 def _in_header(tree: KernelTree, node: Node) -> bool:
@@ -330,20 +353,29 @@ def _follows_block(tree: KernelTree, use: Node, axis: str, larger: bool) -> bool
         loop = as_loop(tree, node) if node is not None else None
         in_start = loop is not None and loop.start is not None and _inside(use, loop.start)
         if in_start and loop is not None and loop.step is not None:
-            return f"blockDim.{axis}" in known.expand(loop.step)
+            follows = f"blockDim.{axis}" in known.expand(loop.step)
+            return follows or (larger and _only_stores(tree, loop))
     test = tree.parent(use)
     if test is not None and test.type == "binary_expression" and operator(tree, test) == "==":
         return literal(tree, child(test, "right")) == 0
-    return larger and _is_guarded(tree, use, axis)
+    return False
 
 
 def _is_guarded(tree: KernelTree, use: Node, axis: str) -> bool:
-    """Whether a use is of ``blockIdx * blockDim + threadIdx`` where tests keep it in bounds."""
-    known = extents(tree)
-    number = rf"blockIdx\.{axis}\)?\*blockDim\.{axis}\)?\+\(?threadIdx\.{axis}"
-    if use.type != "identifier" or not re.search(number, known.expand(use)):
+    """Whether a use is of a thread's number in the grid where tests keep it in bounds.
+
+    With a tile of fixed size the surplus threads repeat the next tile's results.
+    """
+    own = _expanded(tree, use)
+    moving = rf"blockIdx\.{axis}\)*\*blockDim\.{axis}\)*\+\(*threadIdx\.{axis}"
+    fixed = rf"blockIdx\.\w.*\*(\d+|[A-Z]\w*)\)*\+\(*threadIdx\.{axis}"
+    function = tree.function(use)
+    is_number = re.search(moving, own) or (
+        "blockDim" not in tree.text(function) and re.search(fixed, own)
+    )
+    if use.type != "identifier" or not is_number:
         return False
-    name, function = tree.text(use), tree.function(use)
+    name = tree.text(use)
     return any(
         test.upper and tree.text(test.index) == name
         for guard in guards(tree)
