@@ -130,10 +130,13 @@ def runs_once(tree: KernelTree, loop: Loop) -> bool:
 
     A grid-stride loop does not where its grid grows with the data; a grid with a cap
     (``if (blocks > 1024)``, ``?:``, ``min``) makes it step. Nor does a loop over a tile that has
-    no more elements than the block has threads, if both are constants.
+    no more elements than the block has threads, if both are constants, nor one over the few
+    elements past ``n / 4 * 4``.
     """
     if loop.step is None:
         return False
+    if _is_remainder(tree, loop):
+        return True
     if "gridDim" not in extents(tree).expand(loop.step):
         return _covers_at_once(tree, loop)
     launcher = tree.text(tree.launcher)
@@ -141,6 +144,13 @@ def runs_once(tree: KernelTree, loop: Loop) -> bool:
     grids = [tree.text(site.grid) for site in tree.launches() if site.kernel == name]
     fixed = any(re.fullmatch(r"(dim3\()?\d+\)?", "".join(grid.split())) for grid in grids)
     return not fixed and re.search(r"\?|\bmin\(|\bif \(\w*(blocks|grid)", launcher) is None
+
+
+def _is_remainder(tree: KernelTree, loop: Loop) -> bool:
+    if loop.start is None or loop.test is None or not is_shared_out(tree, loop):
+        return False
+    size = re.escape("".join(tree.text(loop.test.bound).split()))
+    return re.search(rf"\(*{size}/(\d+)\)*\*\1\b", _expanded(tree, loop.start)) is not None
 
 
 def _covers_at_once(tree: KernelTree, loop: Loop) -> bool:
