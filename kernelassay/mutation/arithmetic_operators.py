@@ -12,10 +12,10 @@ from kernelassay.mutation.precision_math import EPS_DROP
 from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.semantic_activation import DROP_SQUARE
 from kernelassay.mutation.semantic_fusion import DROP_BIAS, DROP_RESIDUAL, DROP_SCALE
+from kernelassay.mutation.silent import is_sign_lost
 from kernelassay.mutation.sites import (
     arguments,
     atom,
-    bare,
     binaries,
     call_name,
     change_operator,
@@ -23,7 +23,6 @@ from kernelassay.mutation.sites import (
     in_bound,
     number,
     operator,
-    outer,
     swap,
 )
 from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
@@ -155,46 +154,12 @@ def _swap_noncommutative(tree: KernelTree) -> Iterator[Mutation]:
         if not (tree.is_float(node) or _is_value(tree, node)):
             continue
         left, right = field(node, "left"), field(node, "right")
-        if tree.text(left) == tree.text(right) or _is_even(tree, node):
+        if tree.text(left) == tree.text(right) or is_sign_lost(tree, node):
             continue
         moved = tree.text(left)
         if left.type in ("binary_expression", "conditional_expression", "cast_expression"):
             moved = f"({moved})"
         yield mutation(replace(left, tree.text(right)), replace(right, moved))
-
-
-_EVEN = ("fabsf", "fabs", "abs", "coshf", "cosf")
-
-
-def _is_even(tree: KernelTree, node: Node) -> bool:
-    """Whether a difference is only squared or taken the absolute of: its sign is lost."""
-    if operator(tree, node) != "-":
-        return False
-    holder = tree.parent(outer(tree, node))
-    if holder is None or holder.type != "init_declarator":
-        return _loses_sign(tree, node)
-    name, function = tree.text(field(holder, "declarator")), tree.function(node)
-    uses = [
-        use
-        for use in tree.nodes("identifier", within=function)
-        if tree.text(use) == name
-        and use.start_byte > holder.end_byte
-        and (declared := tree.declared(use)) is not None
-        and holder.start_byte <= declared.start < holder.end_byte
-    ]
-    return bool(uses) and all(_loses_sign(tree, use) for use in uses)
-
-
-def _loses_sign(tree: KernelTree, node: Node) -> bool:
-    node = outer(tree, node)
-    around = tree.parent(node)
-    if around is None:
-        return False
-    if around.type == "binary_expression" and operator(tree, around) == "*":
-        left, right = field(around, "left"), field(around, "right")
-        return tree.text(bare(left)) == tree.text(bare(right))
-    call = tree.parent(around) if around.type == "argument_list" else None
-    return call is not None and call.type == "call_expression" and call_name(tree, call) in _EVEN
 
 
 _COMPOUND = {"+=": "-=", "-=": "+=", "*=": "/=", "/=": "*="}

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.fills import is_immaterial
 from kernelassay.mutation.ownership import unless_owned
 from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.semantic_activation import SHIFT_THRESHOLD
 from kernelassay.mutation.semantic_reduction import INIT_IDENTITY
+from kernelassay.mutation.silent import is_free_choice, is_weightless
 from kernelassay.mutation.sites import (
     arguments,
     atom,
@@ -41,43 +43,13 @@ def _float_constant(factor: float, instead_of_zero: float) -> _Find:
                 continue
             if value == 0.0 and instead_of_zero > 0.0 and _starts_accumulator(tree, node):
                 continue
-            if _is_weightless(tree, node):
+            if is_weightless(tree, node) or is_immaterial(tree, node):
                 continue
             new = instead_of_zero if value == 0.0 else value * factor
             if math.isfinite(new) and abs(new) <= _FLOAT_MAX:
                 yield mutation(replace(node, _spell(new, tree.text(node))))
 
     return find
-
-
-def _is_weightless(tree: KernelTree, literal: Node) -> bool:
-    """Whether a literal is the mean of no elements: ``{0, mean, m2}`` of Welford's moments.
-
-    The first element, or the first set merged, replaces it whatever it is.
-    """
-    listed = tree.parent(literal)
-    if listed is None or listed.type != "initializer_list":
-        return False
-    declaration = tree.enclosing(listed, "declaration")
-    spelled = declaration.child_by_field_name("type") if declaration is not None else None
-    struct = next(
-        (
-            s
-            for s in tree.nodes("struct_specifier", within=tree.root)
-            if spelled is not None
-            and s.child_by_field_name("body") is not None
-            and tree.text(field(s, "name")) == tree.text(spelled)
-        ),
-        None,
-    )
-    if struct is None:
-        return False
-    members = [tree.text(m) for m in tree.nodes("field_identifier", within=field(struct, "body"))]
-    values = dict(zip(members, listed.named_children, strict=False))
-    count, mean = values.get("count"), values.get("mean")
-    if count is None or mean is None or mean.id != literal.id:
-        return False
-    return number(tree, count) == 0.0
 
 
 def _starts_accumulator(tree: KernelTree, literal: Node) -> bool:
@@ -115,24 +87,11 @@ def _integer_constant(step: int) -> _Find:
                 continue  # hexadecimal and suffixed literals are masks
             if tree.is_index(node) or in_bound(tree, node) or _is_structural(tree, node):
                 continue
-            if _is_free_choice(tree, node, step):
+            if is_free_choice(tree, node, step):
                 continue
             yield mutation(replace(node, str(int(text) + step)))
 
     return find
-
-
-def _is_free_choice(tree: KernelTree, literal: Node, step: int) -> bool:
-    """Whether a literal only chooses one of several threads that would do the same.
-
-    A choice of thread -1 is none.
-    """
-    test = tree.parent(literal)
-    if test is not None and operator(tree, test) == "%":
-        test = tree.parent(test)
-    elif step < 0:
-        return False
-    return test is not None and interchangeable(tree, test)
 
 
 def _is_structural(tree: KernelTree, node: Node) -> bool:

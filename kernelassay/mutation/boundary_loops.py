@@ -116,6 +116,9 @@ def _end_inclusive(tree: KernelTree) -> Iterator[Mutation]:
         tiles = floor_of_ceil(tree, known.resolve(test.bound)) is not None
         if tiles or _is_tile_loop(tree, loop) or loop.motion == "halving":
             continue
+        # A lane that a whole warp lies below does not exist: a scan's extra step does nothing.
+        if loop.motion == "doubling" and "__shfl_up_sync" in tree.text(loop.body):
+            continue
         yield mutation(replace(test.node, moved(tree, test, loose=True)))
 
 

@@ -66,9 +66,15 @@ def repeatable(tree: KernelTree, loop: Loop) -> bool:
     So it is where an iteration only stores what it computes from inputs: nothing outside of the
     body is updated, no atomic adds up, and no memory is updated in place.
     """
+    if "__shared__" in tree.text(tree.function(loop.node)):
+        return False
+    return _only_stores(tree, loop)
+
+
+def _only_stores(tree: KernelTree, loop: Loop) -> bool:
     body = loop.body
     start, end = body.start_byte, body.end_byte
-    if "atomic" in tree.text(body) or "__shared__" in tree.text(tree.function(loop.node)):
+    if "atomic" in tree.text(body):
         return False
     for node in tree.nodes("assignment_expression", "update_expression", within=body):
         target = child(node, "left" if node.type == "assignment_expression" else "argument")
@@ -120,17 +126,70 @@ def repeats_only(tree: KernelTree, step: Node) -> bool:
 
 
 def runs_once(tree: KernelTree, loop: Loop) -> bool:
-    """Whether a grid-stride loop never takes a second step: its grid grows with the data.
+    """Whether a loop dealt out to threads never takes a second step.
 
-    A grid with a cap (``if (blocks > 1024)``, ``?:``, ``min``) makes the loop step.
+    A grid-stride loop does not where its grid grows with the data; a grid with a cap
+    (``if (blocks > 1024)``, ``?:``, ``min``) makes it step. Nor does a loop over a tile that has
+    no more elements than the block has threads, if both are constants, nor one over the few
+    elements past ``n / 4 * 4``.
     """
-    if loop.step is None or "gridDim" not in extents(tree).expand(loop.step):
+    if loop.step is None:
         return False
+    if _is_remainder(tree, loop):
+        return True
+    if "gridDim" not in extents(tree).expand(loop.step):
+        return _covers_at_once(tree, loop)
     launcher = tree.text(tree.launcher)
     name = tree.name(tree.function(loop.node))
     grids = [tree.text(site.grid) for site in tree.launches() if site.kernel == name]
     fixed = any(re.fullmatch(r"(dim3\()?\d+\)?", "".join(grid.split())) for grid in grids)
     return not fixed and re.search(r"\?|\bmin\(|\bif \(\w*(blocks|grid)", launcher) is None
+
+
+def _is_remainder(tree: KernelTree, loop: Loop) -> bool:
+    if loop.start is None or loop.test is None or not is_shared_out(tree, loop):
+        return False
+    size = re.escape("".join(tree.text(loop.test.bound).split()))
+    return re.search(rf"\(*{size}/(\d+)\)*\*\1\b", _expanded(tree, loop.start)) is not None
+
+
+def _covers_at_once(tree: KernelTree, loop: Loop) -> bool:
+    starts = loop.start is not None and "threadIdx" in extents(tree).expand(loop.start)
+    if not starts or loop.test is None or loop.step is None or loop.test.operator != "<":
+        return False
+    bound, step = _constant(tree, loop.test.bound), _constant(tree, loop.step)
+    return bound is not None and step is not None and bound <= step
+
+
+def _constant(tree: KernelTree, node: Node, depth: int = 4) -> int | None:
+    """The value of products and quotients of literals and macros; None for anything else."""
+    node = bare(node)
+    value = literal(tree, node)
+    if value is not None or depth == 0:
+        return value
+    if node.type == "identifier":
+        macro = re.search(rf"#define {tree.text(node)} (\d+)\s", tree.source)
+        return int(macro.group(1)) if macro else None
+    if node.type != "binary_expression" or operator(tree, node) not in ("*", "/"):
+        return None
+    left, right = (_constant(tree, child(node, side), depth - 1) for side in ("left", "right"))
+    if left is None or not right:
+        return None
+    return left * right if operator(tree, node) == "*" else left // right
+
+
+def _expanded(tree: KernelTree, node: Node, depth: int = 6) -> str:
+    """The compact text of an expression with each local replaced by its initialiser in scope."""
+    if node.type == "identifier" and depth > 0:
+        declared = tree.declared(node)
+        value = declared.value if declared is not None else None
+        if value is not None and not (value.start_byte <= node.start_byte < value.end_byte):
+            return f"({_expanded(tree, value, depth - 1)})"
+    if node.type == "cast_expression":
+        return _expanded(tree, child(node, "value"), depth)
+    if not node.children or node.type == "field_expression":
+        return "".join(tree.text(node).split())
+    return "".join(_expanded(tree, part, depth) for part in node.children)
 
 
 # -- grids --------------------------------------------------------------------------------------
@@ -181,16 +240,15 @@ def any_grid(tree: KernelTree, kernel: Node, axis: str) -> bool:
 
 def stops_extra_block(tree: KernelTree, kernel: Node, axis: str) -> bool:
     """Whether a test keeps a block past the grid's end along ``axis`` from storing anything."""
-    known = extents(tree)
     block = re.compile(rf"blockIdx\.{axis}\b(?!%)")
     own = _stores(tree, kernel)
     for guard in guards(tree):
         if tree.function(guard.owner).id != kernel.id or not guard.pure:
             continue
         for test in guard.tests:
-            if not test.upper or not block.search(known.expand(test.index)):
+            if not test.upper or not block.search(_expanded(tree, test.index)):
                 continue
-            if "blockIdx" in known.expand(test.bound):
+            if "blockIdx" in _expanded(tree, test.bound):
                 continue
             if guard.exits or guard.owner.type == "init_declarator":
                 return True
@@ -213,8 +271,10 @@ def any_block(tree: KernelTree, kernel: Node, axis: str, *, larger: bool = False
     """
     if not all(_counts_its_warps(tree, function) for function in reached(tree, kernel)):
         return False
-    uses = list(_thread_uses(tree, kernel, axis))
-    return bool(uses) and all(_follows_block(tree, use, axis, larger) for use in uses)
+    if f"threadIdx.{axis}" not in tree.text(kernel):
+        return False
+    uses = _thread_uses(tree, kernel, axis, larger)
+    return all(_follows_block(tree, use, axis, larger) for use in uses)
 
 
 def _counts_its_warps(tree: KernelTree, function: Node) -> bool:
@@ -247,8 +307,11 @@ def _is_warp(tree: KernelTree, node: Node) -> bool:
     return text == "32" or re.search(rf"#define {re.escape(text)} 32\b", tree.source) is not None
 
 
-def _thread_uses(tree: KernelTree, kernel: Node, axis: str) -> Iterator[Node]:
-    """Where the thread's number along ``axis`` ends up, through locals made from it."""
+def _thread_uses(tree: KernelTree, kernel: Node, axis: str, larger: bool) -> Iterator[Node]:
+    """Where the thread's number along ``axis`` ends up, through locals made from it.
+
+    With ``larger`` a guarded number in the grid is the end: each thread goes on by itself.
+    """
     pending = [
         node
         for node in tree.nodes("field_expression", within=kernel)
@@ -256,24 +319,36 @@ def _thread_uses(tree: KernelTree, kernel: Node, axis: str) -> Iterator[Node]:
     ]
     while pending:
         node = pending.pop()
-        around = tree.parent(node)
-        if (
-            around is not None
-            and around.type == "binary_expression"
-            and is_warp_split(tree, around)
-        ):
-            continue  # a lane or a warp: its function counts them (see _counts_its_warps)
+        if _is_own_lane(tree, node, larger):
+            continue
         kinds = ("init_declarator", "expression_statement", "subscript_argument_list")
         holder = tree.enclosing(node, *kinds)
         if holder is None or holder.type != "init_declarator" or _in_header(tree, node):
             yield node
             continue
-        name = tree.text(child(holder, "declarator"))
-        pending += [
+        name = next(tree.text(n) for n in tree.nodes("identifier", within=holder))
+        found = [
             other
             for other in tree.nodes("identifier", within=kernel)
             if tree.text(other) == name and other.start_byte > holder.end_byte
         ]
+        if not (larger and found and _is_guarded(tree, found[0], axis)):
+            pending += found
+
+
+def _is_own_lane(tree: KernelTree, node: Node, larger: bool) -> bool:
+    """Whether a thread number is split into lane and warp where any number of warps will do.
+
+    So it is in a combine that counts them (see :func:`_counts_its_warps`); and a lane is a lane
+    in a larger block too, if warps do not meet in shared memory.
+    """
+    split = tree.parent(node)
+    if split is None or split.type != "binary_expression" or not is_warp_split(tree, split):
+        return False
+    text = tree.text(tree.function(node))
+    if _WARP_COUNT.search(text):
+        return True
+    return larger and operator(tree, split) in ("%", "&") and "__shared__" not in text
 
 
 def _in_header(tree: KernelTree, node: Node) -> bool:
@@ -288,20 +363,29 @@ def _follows_block(tree: KernelTree, use: Node, axis: str, larger: bool) -> bool
         loop = as_loop(tree, node) if node is not None else None
         in_start = loop is not None and loop.start is not None and _inside(use, loop.start)
         if in_start and loop is not None and loop.step is not None:
-            return f"blockDim.{axis}" in known.expand(loop.step)
+            follows = f"blockDim.{axis}" in known.expand(loop.step)
+            return follows or (larger and _only_stores(tree, loop))
     test = tree.parent(use)
     if test is not None and test.type == "binary_expression" and operator(tree, test) == "==":
         return literal(tree, child(test, "right")) == 0
-    return larger and _is_guarded(tree, use, axis)
+    return False
 
 
 def _is_guarded(tree: KernelTree, use: Node, axis: str) -> bool:
-    """Whether a use is of ``blockIdx * blockDim + threadIdx`` where tests keep it in bounds."""
-    known = extents(tree)
-    number = rf"blockIdx\.{axis}\)?\*blockDim\.{axis}\)?\+\(?threadIdx\.{axis}"
-    if use.type != "identifier" or not re.search(number, known.expand(use)):
+    """Whether a use is of a thread's number in the grid where tests keep it in bounds.
+
+    With a tile of fixed size the surplus threads repeat the next tile's results.
+    """
+    own = _expanded(tree, use)
+    moving = rf"blockIdx\.{axis}\)*\*blockDim\.{axis}\)*\+\(*threadIdx\.{axis}"
+    fixed = rf"blockIdx\.\w.*\*(\d+|[A-Z]\w*)\)*\+\(*threadIdx\.{axis}"
+    function = tree.function(use)
+    is_number = re.search(moving, own) or (
+        "blockDim" not in tree.text(function) and re.search(fixed, own)
+    )
+    if use.type != "identifier" or not is_number:
         return False
-    name, function = tree.text(use), tree.function(use)
+    name = tree.text(use)
     return any(
         test.upper and tree.text(test.index) == name
         for guard in guards(tree)

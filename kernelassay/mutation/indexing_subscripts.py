@@ -9,6 +9,7 @@ from tree_sitter import Node
 from kernelassay.mutation.cuda_types import member_type
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.extents import extents
+from kernelassay.mutation.geometry import repeated_starts
 from kernelassay.mutation.layout import index_roots, sizes
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.sites import (
@@ -88,7 +89,9 @@ def _vector_lane_swap(tree: KernelTree) -> Iterator[Mutation]:
 
 def _truncation(tree: KernelTree) -> Iterator[Mutation]:
     """The first flattened 64-bit offset that varies from block to block, strided by a size."""
-    found = [root for root in index_roots(tree) if _is_offset(tree, root)]
+    repeated = repeated_starts(tree)
+    roots = [root for root in index_roots(tree) if _is_offset(tree, root)]
+    found = [root for root in roots if root.id not in repeated] or roots
     strided = [root for root in found if _has_stride(tree, root)]
     for root in (strided or found)[:1]:
         yield mutation(replace(root, f"(signed char)({tree.text(root)})"))

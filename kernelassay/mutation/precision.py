@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelassay.mutation import precision_bits as bits
 from kernelassay.mutation import precision_math as math
 from kernelassay.mutation import precision_reduction as reduction
 from kernelassay.mutation import precision_rounding as rounding
@@ -37,12 +38,12 @@ RULES: tuple[Rule, ...] = (
     math.SOFTPLUS_NAIVE,
     reduction.KAHAN_DROP,
     reduction.PAIRWISE_TO_SERIAL,
-    rounding.ROUND_TOWARD_ZERO,
-    rounding.FLOAT_TO_INT_TRUNC,
-    rounding.INT_ACCUMULATOR,
-    rounding.SATURATE_FP16,
-    rounding.FLUSH_DENORMALS,
+    bits.ROUND_TOWARD_ZERO,
+    bits.FLOAT_TO_INT_TRUNC,
+    bits.INT_ACCUMULATOR,
+    bits.SATURATE_FP16,
+    bits.FLUSH_DENORMALS,
     math.LOW_PRECISION_CONSTANT,
-    rounding.DOUBLE_TO_FLOAT,
+    bits.DOUBLE_TO_FLOAT,
     rounding.FP8_STORE_TEMP,
 )

@@ -144,3 +144,9 @@ def test_a_second_stage_of_eight_warps_needs_no_offset_of_sixteen() -> None:
 @pytest.mark.parametrize("source", (SCALE, TOTAL, MATMUL, ROW_SUM, CONV))
 def test_a_source_has_at_most_one_truncated_offset(source: str) -> None:
     assert len(texts(RULES, "index-32bit-truncation", source)) <= 1
+
+
+def test_the_few_elements_past_the_last_vector_are_handled_in_one_step() -> None:
+    doubled = texts(RULES, "loop-step-double", SCALE)
+    assert len(doubled) == 1
+    assert "v += stride * 2" in doubled[0]
