@@ -132,11 +132,12 @@ def _thresholds(x: torch.Tensor, source: Source) -> torch.Tensor:
 
 
 def _saturating(x: torch.Tensor, source: Source) -> torch.Tensor:
-    # exp overflows float32 above 88.7: one third negative, one positive, one of both signs.
+    # exp overflows float32 above 88.7 and is zero below -104: one third has no value above -120, so
+    # that a maximum that starts from zero shows; one is positive, one of both signs.
     third = (torch.arange(x.numel()) * 3 // x.numel()).reshape(x.shape)
     either = source.integers(0, 2, x) * 2.0 - 1.0
     sign = torch.where(third == 2, either, third * 2.0 - 1.0)
-    return sign * (20.0 + 70.0 * source.uniform(x))
+    return sign * (20.0 + 70.0 * source.uniform(x)) - (third == 0) * 100.0
 
 
 def _ramp(x: torch.Tensor, source: Source) -> torch.Tensor:
@@ -185,7 +186,7 @@ _ALL = (
     Transform("edge-spikes-100", "large at the ends of every axis", _edge_spikes(100.0)),
     Transform("edge-spikes-10", "tens at the ends of every axis", _edge_spikes(10.0)),
     Transform("thresholds", "where piecewise functions change, and beside it", _thresholds),
-    Transform("saturating", "magnitudes from 20 to 90, where exp saturates", _saturating),
+    Transform("saturating", "magnitudes from 20 to 190, where exp saturates", _saturating),
     Transform("opposed", "sums that cancel: a second tensor or half of the other sign", _opposed),
     Transform("constant-rows", "one value per row of the last dimension", _constant_rows),
     Transform("zero-rows", "one value per row, zero in every third row", _zero_rows),
