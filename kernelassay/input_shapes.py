@@ -18,7 +18,7 @@ LADDER = (33, 7, 1, 129, 63, 31, 257, 1025, 65, 127, 255)
 
 # All sizes at once this small, by the rung after which it is tried: what starts, ends or is
 # skipped at the edge of an extent is then a gross part of it.
-TINY = {0: 1, 2: 3, 3: 2, 4: 7}
+TINY = {0: 1, 2: 3, 3: 7, 4: 2}
 
 SMALL_VOLUME = 1 << 16
 GROWTH = 4

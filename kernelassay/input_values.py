@@ -86,6 +86,18 @@ def _zero_rows(x: torch.Tensor, source: Source) -> torch.Tensor:
     return rows.reshape(x.shape)
 
 
+def _small_spread(x: torch.Tensor, source: Source) -> torch.Tensor:
+    """Variance 1e-5, comparable to the epsilon of a normalisation.
+
+    A second tensor of the same shape lies 0.9 to 1 away, on the quadratic side of a Huber loss: at
+    larger distances its linear side hides all else, at smaller ones the loss is lost in tolerance.
+    """
+    if source.first is not None and source.first.shape == x.shape:
+        sign = source.integers(0, 2, x) * 2.0 - 1.0
+        return source.first + sign * (0.9 + 0.1 * source.uniform(x))
+    return 1.0 + source.mixed(x) * 0.003
+
+
 def _edge_spikes(height: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
     """Spikes of ``height`` to twice that, of either sign, on the ends of the axes.
 
@@ -120,11 +132,12 @@ def _thresholds(x: torch.Tensor, source: Source) -> torch.Tensor:
 
 
 def _saturating(x: torch.Tensor, source: Source) -> torch.Tensor:
-    # exp overflows float32 above 88.7: one third negative, one positive, one of both signs.
+    # exp overflows float32 above 88.7 and is zero below -104: one third has no value above -120, so
+    # that a maximum that starts from zero shows; one is positive, one of both signs.
     third = (torch.arange(x.numel()) * 3 // x.numel()).reshape(x.shape)
     either = source.integers(0, 2, x) * 2.0 - 1.0
     sign = torch.where(third == 2, either, third * 2.0 - 1.0)
-    return sign * (20.0 + 70.0 * source.uniform(x))
+    return sign * (20.0 + 70.0 * source.uniform(x)) - (third == 0) * 100.0
 
 
 def _ramp(x: torch.Tensor, source: Source) -> torch.Tensor:
@@ -169,12 +182,11 @@ _ALL = (
     Transform("sign-mixed-300", "both signs, scaled by 300", _mixed_scaled(300.0)),
     Transform("sign-mixed-30", "both signs, scaled by 30", _mixed_scaled(30.0)),
     Transform("sign-mixed-5", "both signs, scaled by 5", _mixed_scaled(5.0)),
-    # Variance 1e-5: comparable to the epsilon of a normalisation.
-    Transform("small-spread", "one plus 0.003 times noise", lambda x, s: 1.0 + s.mixed(x) * 0.003),
+    Transform("small-spread", "one plus 0.003 times noise; a second tensor near", _small_spread),
     Transform("edge-spikes-100", "large at the ends of every axis", _edge_spikes(100.0)),
     Transform("edge-spikes-10", "tens at the ends of every axis", _edge_spikes(10.0)),
     Transform("thresholds", "where piecewise functions change, and beside it", _thresholds),
-    Transform("saturating", "magnitudes from 20 to 90, where exp saturates", _saturating),
+    Transform("saturating", "magnitudes from 20 to 190, where exp saturates", _saturating),
     Transform("opposed", "sums that cancel: a second tensor or half of the other sign", _opposed),
     Transform("constant-rows", "one value per row of the last dimension", _constant_rows),
     Transform("zero-rows", "one value per row, zero in every third row", _zero_rows),

@@ -62,12 +62,12 @@ _SHAPE_VALUES = (
     ("huge-3e5", "large-1e4", "large-1e2", "official"),
     ("sign-mixed", "official"),
     ("offset-1e3", "offset-30", "official"),
-    ("sign-mixed", "official"),
-    ("sign-mixed", "official"),
     ("edge-spikes-100", "edge-spikes-10", "official"),
-    ("official",),
+    ("huge-3e5", "large-1e4", "large-1e2", "official"),
+    ("sign-mixed", "official"),
+    ("offset-1e3", "offset-30", "official"),
     ("near-zero-1e-3", "official"),
-    ("offset-30", "official"),
+    ("sign-mixed", "official"),
     ("wide", "official"),
     ("saturating", "official"),
     ("official",),
@@ -86,9 +86,10 @@ _PARAMETER_INPUTS: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 _QUICK_PARAMETERS = 2
 
-# A candidate's references must agree within a quarter of the validity tolerance: half is the
-# limit, and the choice must be the same on machines that round sums differently.
-_CHOICE_LIMIT = 0.25
+# A candidate's references must agree within this share of the validity tolerance. Correct kernels
+# stray up to ten times as far as the float32 reference does (Welford moments of offset values), and
+# half the tolerance is their limit.
+_CHOICE_LIMIT = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from kernelassay.compile import parse_launcher
 from kernelassay.errors import UnsupportedError
-from kernelassay.kernel import Call
+from kernelassay.kernel import OPTIMISED, Call, Launch
 from kernelassay.substrate import bind, lower
-from kernelassay.substrate.lowering import is_free
+from kernelassay.substrate.lowering import MAX_BLOCKS, is_free
 from kernelassay.trace import Traced, trace
 
 UNARY = (torch.tanh, torch.relu, torch.sigmoid, lambda t: t * 2.0, lambda t: t.sum(0, keepdim=True))
@@ -118,9 +119,18 @@ def test_scalars_follow_the_shape_and_the_sources_stay() -> None:
 
     traced, (call,) = lowered(function, torch.rand(2, 3, 4), torch.rand(3))
     other, (variant,) = lowered(function, torch.rand(5, 3, 7), torch.rand(3))
-    assert bind(call, traced) == {"n": 24, "size1": 3, "size2": 4}
-    assert bind(call, other) == {"n": 105, "size1": 3, "size2": 7}
+    assert bind(call, traced) == {"n": 24, "size1": 3, "size2": 4, "max_blocks": MAX_BLOCKS}
+    assert bind(call, other) == {"n": 105, "size1": 3, "size2": 7, "max_blocks": MAX_BLOCKS}
     assert variant.sources == call.sources
+
+
+def test_a_few_thousand_elements_make_a_grid_stride_loop_iterate() -> None:
+    traced, (call,) = lowered(torch.tanh, torch.rand(8, 1024))
+    plan = parse_launcher(call.sources[OPTIMISED]).plan(bind(call, traced))
+    (launch,) = plan.steps
+    assert isinstance(launch, Launch)
+    assert launch.grid == (MAX_BLOCKS, 1, 1)
+    assert launch.grid[0] * launch.block[0] * 4 < 8 * 1024  # float4
 
 
 def test_a_graph_of_another_structure_cannot_be_bound() -> None:
