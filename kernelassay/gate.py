@@ -17,6 +17,10 @@ current KernelBench check. On official inputs it bounds the critical tolerance; 
 largest absolute error, in units of one plus the largest magnitude that occurs in the graph, since
 a sum of large terms of both signs may be small while its rounding is not."""
 
+ADMISSION_FACTOR = 32.0
+"""A kernel may always stray this many times as far as the float32 reference itself: an input that
+amplifies rounding does so for every order of summation."""
+
 VALIDITY_TOLERANCE = 1e-2
 HEADROOM = 0.5
 """An input is valid at a tolerance if the references agree, and every correct kernel passes,
@@ -47,7 +51,9 @@ def objection(reference_error: float, correct_error: float) -> str:
     return ""
 
 
-def refusal(correct: Iterable[Cell], *, official: bool, magnitude: float) -> str:
+def refusal(
+    correct: Iterable[Cell], *, official: bool, magnitude: float, reference_error: float
+) -> str:
     """Why a correct kernel is not admitted, judging by one input, or an empty string.
 
     ``magnitude`` is the largest finite magnitude among the values of the traced graph.
@@ -61,7 +67,8 @@ def refusal(correct: Iterable[Cell], *, official: bool, magnitude: float) -> str
         error = exact_error(cell)
         if official and error > ADMISSION_BOUND:
             return f"{cell.candidate} strays {error:.2e} from float64"
-        if cell.exact is not None and cell.exact.max_abs > ADMISSION_BOUND * (1.0 + magnitude):
-            off = cell.exact.max_abs
+        off = cell.exact.max_abs if cell.exact is not None else 0.0
+        far = error > ADMISSION_FACTOR * reference_error
+        if far and off > ADMISSION_BOUND * (1.0 + magnitude):
             return f"{cell.candidate} is off by {off:.2e} where values reach {magnitude:.2e}"
     return ""

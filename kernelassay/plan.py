@@ -140,6 +140,7 @@ def _gate(
                 _correct(unit),
                 official=spec.group == "official",
                 magnitude=unit.facts.magnitude,
+                reference_error=unit.facts.reference_error,
             )
             if refusal:
                 base["refused"] = f"not admitted on input {spec.id}: {refusal}"

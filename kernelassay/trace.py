@@ -54,10 +54,14 @@ class Traced:
     constants: Mapping[str, Tensor]
 
     def signature(self) -> str:
-        """Digest of node names, operators and data flow; equal for one structure at any shapes."""
+        """Digest of node names, operators, data flow and numeric constants.
+
+        Equal for one structure at any shapes; a constant that follows from a size, as in
+        ``scores / sqrt(features)``, makes another structure, since kernels hold it as a literal.
+        """
         lines = [
             f"{node.name}={node.op}:{_target_name(node)}"
-            f"({','.join(source.name for source in node.all_input_nodes)})"
+            f"({','.join(source.name for source in node.all_input_nodes)}){_constants(node)}"
             for node in self.nodes.values()
         ]
         lines.append("->" + ",".join(self.outputs))
@@ -251,6 +255,22 @@ def _draws_nothing(node: fx.Node) -> bool:
         given = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
         return bool(given == 0.0)
     return "dropout" in name and (node.args[1] == 0.0 or node.args[2] is False)
+
+
+def _constants(node: fx.Node) -> tuple[Any, ...]:
+    """The arguments of ``node`` that are values to compute with, not sizes or positions."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return ()
+    kinds = {argument.name: str(argument.type) for argument in schema.arguments}
+    given = dict(zip(kinds, node.args, strict=False)) | dict(node.kwargs)
+    return tuple(
+        value
+        for name, value in given.items()
+        if isinstance(value, int | float)
+        and kinds[name].removeprefix("Optional[").rstrip("]")
+        in ("number", "float", "Tensor", "Scalar")
+    )
 
 
 def _target_name(node: fx.Node) -> str:
