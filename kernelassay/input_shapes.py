@@ -13,15 +13,17 @@ from typing import Literal
 from kernelassay.problem import Lever, Problem
 
 # Ordered so that the first few already straddle a warp, a small tile and a block, and that the
-# first combination leaves three elements after a loop over groups of four.
-LADDER = (33, 7, 1, 129, 63, 31, 257, 1025, 65, 127, 255)
+# first combination leaves three elements after a loop over groups of four. 36 and 68 fill whole
+# groups of four but no whole tile.
+LADDER = (33, 7, 36, 1, 129, 63, 68, 31, 257, 1025, 65, 127, 255)
 
 # All sizes at once this small, by the rung after which it is tried: what starts, ends or is
-# skipped at the edge of an extent is then a gross part of it.
+# skipped at the edge of an extent is then a gross part of it. Above 1 each lever gets another
+# size, so that one taken for another shows.
 TINY = {0: 1, 2: 3, 3: 7, 4: 2}
 
-SMALL_VOLUME = 1 << 16
-GROWTH = 4
+SMALL_VOLUME = 1 << 15
+GROWTH = 2
 
 _GROUP_WORDS = frozenset({"group", "groups"})
 _CHANNEL_WORDS = frozenset({"channel", "channels", "features", "hidden", "dim", "c"})
@@ -37,7 +39,7 @@ def shape_overrides(
     """Up to ``count`` combinations of lever values, in a fixed order.
 
     Input k moves lever j to the (k + 4j)-th rung of the ladder. The product of all sizes (a bound
-    on elements and a measure of work) stays below four times the present one or 64k, whichever is
+    on elements and a measure of work) stays below twice the present one or 32k, whichever is
     larger; to stay there the other levers give way before lever k does. ``trial`` runs a
     combination: what it finds too large is lowered likewise, and where it refuses one, levers are
     put back until it is accepted. With ``trial``, inputs with every size :data:`TINY` lie between.
@@ -59,7 +61,12 @@ def shape_overrides(
         if moved:
             chosen.setdefault(tuple(moved.items()))
         if trial is not None and k in TINY:
-            tiny = _moved(levers, [_rungs(problem, lever, (TINY[k],))[0] for lever in levers])
+            spread = 2 if TINY[k] > 1 else 0
+            extents = [(TINY[k] + spread * j,) for j in range(len(levers))]
+            smallest = [
+                _rungs(problem, lever, rung)[0] for lever, rung in zip(levers, extents, strict=True)
+            ]
+            tiny = _moved(levers, smallest)
             tiny = tiny if trial(tiny) == "fits" else _accepted(tiny, trial)
             if tiny:
                 chosen.setdefault(tuple(tiny.items()))

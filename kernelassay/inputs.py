@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 36
 QUICK_BATTERY = 22
-SMALL_WORK = 4_000_000
+SMALL_WORK = 1_000_000
 
 # Each entry is one input: the first of its transforms on which the float32 reference is precise
 # enough. Magnitudes are thus as extreme as the problem allows, and no more.
@@ -206,8 +206,8 @@ def _shape_inputs(moved: Overrides, names: Sequence[str], redrawn: bool) -> Iter
 def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, ...]:
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
-    EXECUTES the problem: in a worker only. A shape may cost four times the work and elements of
-    the problem's own sizes, or 4 MFLOP and 64k elements where that is more.
+    EXECUTES the problem: in a worker only. A shape may cost twice the work and elements of
+    the problem's own sizes, or 1 MFLOP and 32k elements where that is more.
     """
     from kernelassay.gate import VALIDITY_TOLERANCE
     from kernelassay.measure import TooLargeError, measure

