@@ -116,22 +116,24 @@ class ProblemMatrix:
         return np.asarray(stopped & self.valid_at(tolerance)[None, :])
 
 
-def load(session: Session) -> tuple[ProblemMatrix, ...]:
-    """The matrices of all admitted problems of a finished session.
+def load(session: Session, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
+    """The matrices of all admitted problems of a session.
 
-    Raises :class:`SessionError` if units are missing, :class:`NothingToTestError` if no problem
-    was admitted.
+    With ``partial`` the problems that are finished, else all must be. Raises
+    :class:`SessionError` if units are missing, :class:`NothingToTestError` if no problem was
+    admitted.
     """
-    expected = set(session.manifest["problems"])
-    plans = session.plans()
-    missing = sorted(expected - {p["problem"]["id"] for p in plans})
-    if missing:
-        raise SessionError(
-            f"{len(missing)} of {len(expected)} problems are not planned yet ({missing[0]} ...)",
-            where=str(session.root),
-            hint="start the run again with the same command to complete it",
-        )
-    matrices = tuple(_problem(session, p) for p in plans if not p["refused"])
+    if not partial:
+        unfinished = session.unfinished()
+        if unfinished:
+            total = len(session.manifest["problems"])
+            raise SessionError(
+                f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
+                where=str(session.root),
+                hint="start the run again with the same command to complete it, or add --partial",
+            )
+    finished = session.finished_plans()
+    matrices = tuple(_problem(session, plan) for plan in finished if not plan["refused"])
     if not matrices:
         raise NothingToTestError(
             "no problem was admitted",

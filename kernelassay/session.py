@@ -222,6 +222,23 @@ class Session:
                 hint="start the run again with the same command; it redoes this unit alone",
             ) from error
 
+    def finished_plans(self) -> list[dict[str, Any]]:
+        """The plans whose problem is refused, or has all its cells."""
+        return [
+            plan
+            for plan in self.plans()
+            if plan["refused"]
+            or all(
+                self.cell_path(plan["problem"]["id"], spec["id"]).exists()
+                for spec in inputs_of(plan)
+            )
+        ]
+
+    def unfinished(self) -> list[str]:
+        """The selected problems that are not planned yet or lack cells."""
+        done = {plan["problem"]["id"] for plan in self.finished_plans()}
+        return sorted(set(self.manifest["problems"]) - done)
+
     def write_tables(self) -> None:
         """Write mutants and inputs of all plans as two tables, for readers of the session."""
         plans = self.plans()

@@ -131,8 +131,8 @@ def test_every_column_of_a_cell_is_documented():
 @pytest.mark.parametrize(
     ("module", "functions"),
     [
-        ("plan.py", {"refused_plan", "problem_record", "_call_record", "_benign_record"}),
-        ("plan.py", {"_input_record", "_mutants"}),
+        ("plan.py", {"refused_plan", "problem_record", "_call_record", "_input_record"}),
+        ("population.py", {"mutant_records"}),
         ("campaign.py", {"manifest", "machine"}),
     ],
 )

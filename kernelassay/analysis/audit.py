@@ -57,6 +57,7 @@ class AuditResult:
     manifest: Mapping[str, Any]
     tolerance: float
     problems: int
+    unfinished: tuple[str, ...]
     refused: Mapping[str, str]
     inputs: int
     invalid_inputs: Mapping[str, Mapping[str, str]]
@@ -91,10 +92,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: float) -> AuditResult:
-    """Score protocols on a finished session. Raises as :func:`matrix.load` and :func:`score`."""
-    plans = session.plans()
-    matrices = load(session)
+def audit_session(
+    session: Session, protocols: Sequence[Protocol], tolerance: float, *, partial: bool = False
+) -> AuditResult:
+    """Score protocols on a session, or with ``partial`` on its finished problems.
+
+    Raises as :func:`matrix.load` and :func:`score`.
+    """
+    matrices = load(session, partial=partial)
+    plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)
     dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS]
     unflagged = [fact for fact in dropped if not fact.flagged]
@@ -103,6 +109,7 @@ def audit_session(session: Session, protocols: Sequence[Protocol], tolerance: fl
         manifest=session.manifest,
         tolerance=tolerance,
         problems=len(matrices),
+        unfinished=tuple(session.unfinished()),
         refused={p["problem"]["id"]: p["refused"] for p in plans if p["refused"]},
         inputs=sum(len(matrix.inputs) for matrix in matrices),
         invalid_inputs={

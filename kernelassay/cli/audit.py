@@ -20,12 +20,14 @@ from kernelassay.errors import GateError
     show_default=True,
     help="Tolerance at which a witness counts.",
 )
+@click.option("--partial", is_flag=True, help="Score the finished problems of an unfinished run.")
 @click.option("--fail-under", type=float, help="Exit with 2 if a detected share is lower.")
 @json_option
 def audit(
     session: Path,
     names: tuple[str, ...],
     tolerance: float,
+    partial: bool,
     fail_under: float | None,
     as_json: bool,
 ) -> None:
@@ -36,7 +38,7 @@ def audit(
     from kernelassay.session import Session, write_whole
 
     store = Session.open(session)
-    result = audit_session(store, select(names), tolerance)
+    result = audit_session(store, select(names), tolerance, partial=partial)
     if as_json:
         emit_json("audit", result.to_json())
     else:

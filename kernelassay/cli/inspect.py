@@ -88,11 +88,12 @@ def _session_problems(root: Path, as_json: bool) -> None:
 @click.option(
     "--session", type=click.Path(path_type=Path), help="Add what each rule did in this session."
 )
+@click.option("--partial", is_flag=True, help="Count the finished problems of an unfinished run.")
 @json_option
-def rules(patterns: tuple[str, ...], session: Path | None, as_json: bool) -> None:
+def rules(patterns: tuple[str, ...], session: Path | None, partial: bool, as_json: bool) -> None:
     """List mutation rules; with --session, which fire and which yield witnessed mutants."""
     chosen = selected_rules(patterns)
-    coverage = _coverage(session) if session is not None else {}
+    coverage = _coverage(session, partial) if session is not None else {}
     if as_json:
         emit_json("rules", [_rule_record(rule, coverage) for rule in chosen])
         return
@@ -120,7 +121,7 @@ def rules(patterns: tuple[str, ...], session: Path | None, as_json: bool) -> Non
         out.print(f"never witnessed ({len(unproven)}): {', '.join(unproven) or 'none'}")
 
 
-def _coverage(root: Path) -> dict[str, Any]:
+def _coverage(root: Path, partial: bool) -> dict[str, Any]:
     from kernelassay.analysis.audit import rule_coverage
     from kernelassay.analysis.score import mutant_facts
     from kernelassay.matrix import load
@@ -128,8 +129,8 @@ def _coverage(root: Path) -> dict[str, Any]:
     from kernelassay.session import Session
 
     session = Session.open(root)
-    facts = mutant_facts(load(session), PROTOCOLS, 1e-2)
-    return {c.rule: c for c in rule_coverage(session.plans(), facts)}
+    facts = mutant_facts(load(session, partial=partial), PROTOCOLS, 1e-2)
+    return {c.rule: c for c in rule_coverage(session.finished_plans(), facts)}
 
 
 def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:

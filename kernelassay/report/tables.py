@@ -29,6 +29,8 @@ def missed(share: Share) -> Share:
 def print_audit(console: Console, result: AuditResult) -> None:
     """All tables of an audit."""
     shapes = "official shapes" if result.official_shapes else "NOT the official shapes (shrunk)"
+    if result.unfinished:
+        console.print(f"PARTIAL: {len(result.unfinished)} problems are not finished and left out")
     console.print(
         f"{result.problems} problems admitted, {len(result.refused)} not; {shapes};"
         f" {result.inputs} valid inputs, {result.cells} cells;"
