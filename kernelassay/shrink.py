@@ -29,8 +29,8 @@ _LITERAL = 16  # integers below are rather kernel sizes and factors
 class Budget:
     """What one forward pass may cost: ``work`` in FLOP or elements touched (see ``Measure``)."""
 
-    work: int = 4_000_000
-    tensor_bytes: int = 2 << 20
+    work: int = 2_000_000
+    tensor_bytes: int = 128 << 10
     operations: int = 2_000
     longest: int = 1_024
     evaluations: int = 160
