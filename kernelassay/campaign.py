@@ -59,6 +59,8 @@ class Campaign:
         """The plan's identity, with the facts of this machine."""
         import torch
 
+        from kernelassay.compile import nvrtc
+
         compiler = find_compiler()
         return {
             "version": __version__,
@@ -71,6 +73,8 @@ class Campaign:
             "executor": "cpu",
             "compiler": compiler.version,
             "identity": self.options.backend,
+            "nvrtc": nvrtc.version() if self.options.backend == "nvrtc" else None,
+            "max_inputs": self.options.max_inputs,
             "rules": [rule.id for rule in self.options.rules],
             "quick": self.options.quick,
             "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},

@@ -6,6 +6,7 @@ kernel that strays where they agree is wrong, and its problem is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from kernelassay.cell import OK, Cell
@@ -69,7 +70,7 @@ def refusal(
             return f"{cell.candidate} strays {error:.2e} from float64"
         if cell.candidate.startswith("benign/"):
             continue  # elsewhere, a variant that strays makes the input unfit, not itself wrong
-        off = cell.exact.max_abs if cell.exact is not None else 0.0
+        off = cell.exact.max_abs if cell.exact is not None and math.isfinite(error) else math.inf
         far = error > ADMISSION_FACTOR * reference_error
         if far and off > ADMISSION_BOUND * (1.0 + magnitude):
             return f"{cell.candidate} is off by {off:.2e} where values reach {magnitude:.2e}"

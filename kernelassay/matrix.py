@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kernelassay.cell import OK
+from kernelassay.cell import INFRASTRUCTURE, OK
 from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.gate import HEADROOM
 from kernelassay.oracle import AcceptanceRule
@@ -46,6 +46,11 @@ class ProblemMatrix:
     def ran(self) -> Bools:
         """Cells whose kernel ended and left an output."""
         return np.asarray(self.columns["outcome"] == OK)
+
+    @cached_property
+    def lost(self) -> Bools:
+        """Cells that an infrastructure error cost: neither accepted nor rejected by anybody."""
+        return np.asarray(self.columns["outcome"] == INFRASTRUCTURE)
 
     def rows(self, names: Sequence[str]) -> NDArray[np.intp]:
         """Row numbers of some candidates."""
@@ -148,11 +153,13 @@ def _problem(session: Session, plan: Mapping[str, Any]) -> ProblemMatrix:
     tables = [session.read_cells(plan["problem"]["id"], name) for name in inputs]
     names = [table.column("candidate").to_pylist() for table in tables]
     candidates = tuple(sorted(set(names[0]).intersection(*names[1:])))
-    mutants = {m["id"] for m in plan["mutants"] if measured(m)}
-    absent = mutants.difference(candidates)
+    required = {m["id"] for m in plan["mutants"] if measured(m)}
+    required |= {b["id"] for b in plan["benign"] if not b["unsupported"]}
+    required |= {f"original/{call['id']}" for call in plan["calls"]} | {"control/forced-failure"}
+    absent = required.difference(candidates)
     if absent:
         raise SessionError(
-            f"cells are missing for {len(absent)} mutants",
+            f"cells are missing for {len(absent)} candidates ({min(absent)} ...)",
             where=plan["problem"]["id"],
             hint="remove this problem's folder under cells/ and start the run again",
         )

@@ -6,6 +6,7 @@ measurement can be repeated without planning again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,6 +136,9 @@ def _gate(
         unit = worker.measure(spec, originals, benign)
         record = _input_record(spec, unit)
         base["inputs"].append(record)
+        if unit.broken:
+            base["refused"] = f"not admitted on input {spec.id}: {unit.rejected}"
+            return
         if not unit.rejected and unit.facts is not None:
             refusal = gate.refusal(
                 _correct(unit),
@@ -164,8 +168,9 @@ def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
         "reason": unit.rejected,
     }
     if facts is not None and not unit.rejected:
-        record["benign_worst"] = gate.worst_error(_correct(unit))
-        record["reason"] = gate.objection(facts.reference_error, record["benign_worst"])
+        worst = gate.worst_error(_correct(unit))
+        record["benign_worst"] = worst if math.isfinite(worst) else None
+        record["reason"] = gate.objection(facts.reference_error, worst)
         record["valid"] = not record["reason"]
     return record
 

@@ -128,6 +128,8 @@ class Session:
             ) from None
         except (OSError, ValueError) as error:
             raise SessionError(f"manifest.json is unreadable: {error}", where=str(root)) from error
+        if not isinstance(manifest, dict):
+            raise SessionError("manifest.json holds no object", where=str(root))
         if manifest.get("format") != FORMAT:
             raise SessionError(
                 f"session format {manifest.get('format')!r}, this version reads {FORMAT}",
@@ -181,7 +183,7 @@ class Session:
     def _plan_file(self, path: Path) -> dict[str, Any]:
         try:
             plan: dict[str, Any] = json.loads(path.read_text())
-            _ = plan["problem"]["id"]
+            _ = plan["problem"]["id"], plan["refused"], plan["inputs"], plan["mutants"]
         except (ValueError, KeyError, TypeError) as error:
             raise SessionError(
                 f"damaged plan: {error}", where=str(path), hint="delete this file and run again"
@@ -255,7 +257,8 @@ class Session:
         """A hash over plans and cells; times, paths and machine facts are left out."""
         state = hashlib.sha256()
         for plan in self.plans():
-            state.update(_json(_stable(plan)))
+            # The text of a refusal may hold a path of the machine.
+            state.update(_json(_stable({**plan, "refused": bool(plan["refused"])})))
             for spec in plan["inputs"]:
                 if spec["valid"]:
                     cells = self.read_cells(plan["problem"]["id"], spec["id"])
@@ -282,7 +285,10 @@ def _json(value: Any) -> bytes:
 
 
 def _acquire(path: Path) -> IO[str]:
-    handle = path.open("a+")
+    try:
+        handle = path.open("a+")
+    except OSError as error:
+        raise _disk_error(path, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -134,3 +134,27 @@ def test_every_command_and_option_has_help():
         for parameter in command.params:
             if parameter.param_type_name == "option" and parameter.name != "jobs":
                 assert parameter.help or parameter.name in ("tolerance", "level"), parameter.name
+
+
+def test_two_files_of_one_name_are_told_apart_or_refused(tmp_path, capsys):
+    from kernelassay.suite import suite_problems
+
+    source = next(p.source for p in suite_problems() if p.id == "suite/relu")
+    arguments = ["problems"]
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.py").write_text(source)
+        arguments += ["--problem", str(tmp_path / folder / "x.py")]
+    assert invoke(arguments) == 1
+    assert "file/x" in capsys.readouterr().err
+
+
+def test_a_run_without_a_mutant_has_nothing_to_test(tmp_path, capsys):
+    arguments = ["run", "suite/relu", "--quick", "--rules", "syncwarp-delete"]
+    assert invoke([*arguments, "--session", str(tmp_path / "s")]) == 4
+    assert "no mutant" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["60", "-1", "nan"])
+def test_a_threshold_out_of_range_is_a_usage_error(value, tmp_path):
+    assert invoke(["audit", str(tmp_path), "--fail-under", value]) == 1

@@ -205,7 +205,8 @@ def test_the_query_of_the_readme_finds_a_survivor(tmp_path, monkeypatch, capfd):
         {**blank, "id": name, "rule": "tail-drop", "line": 7} for name in ("a1", "b2", "c3")
     ]
     session.write_plan(
-        "suite/p", {"problem": {"id": "suite/p"}, "mutants": mutant_records, "inputs": []}
+        "suite/p",
+        {"problem": {"id": "suite/p"}, "refused": "", "mutants": mutant_records, "inputs": []},
     )
     session.write_tables()
     strays = {

@@ -59,3 +59,8 @@ def test_a_finding_on_a_correct_kernel_refuses_the_problem():
 def test_references_that_disagree_make_the_input_unfit():
     assert "reference strays" in gate.objection(6e-3, 0.0)
     assert gate.objection(4e-3, 4e-3) == ""
+
+
+def test_a_correct_kernel_that_is_not_finite_is_refused():
+    broken = result("original/k", np.nan)
+    assert "is off by" in refusal(broken)

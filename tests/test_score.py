@@ -57,11 +57,11 @@ MUTANTS = [
 RACE = (Finding("race-shared", 1, ""),)
 
 
-def cells(input_id, original_error=0.0, nan_error=np.nan):
+def cells(input_id, original_error=0.0, nan_error=np.nan, zeros=-REFERENCE, quiet=cell.OK):
     official = input_id in OFFICIAL
     yield result("original/k00", input_id, original_error, infected=True)
     yield result("benign/k00/plain", input_id, 1e-3 if official else 0.0)
-    yield result("control/zeros", input_id, -REFERENCE)
+    yield result("control/zeros", input_id, zeros)
     yield result("control/forced-failure", input_id, 10.0)
     yield result("control/nan", input_id, nan_error)
     yield result("seen", input_id, 1.0)
@@ -69,7 +69,7 @@ def cells(input_id, original_error=0.0, nan_error=np.nan):
     yield result("tolerated", input_id, 1e-3 if official else 1.0)
     yield result("hangs", input_id, outcome=cell.TIMEOUT)
     yield result("flagged", input_id, findings=RACE)
-    yield result("quiet", input_id)
+    yield result("quiet", input_id, outcome=quiet)
 
 
 def session(root, **options):
@@ -165,8 +165,25 @@ def test_an_accepted_nan_vetoes_the_score(tmp_path):
 
 
 def test_zeros_that_pass_are_a_finding_about_the_problem(tmp_path):
-    matrices = load(session(tmp_path / "s"))
-    assert vacuous(matrices, V01) == {}
+    assert vacuous(load(session(tmp_path / "s")), V01) == {}
+    matrices = load(session(tmp_path / "z", zeros=0.0))
+    assert vacuous(matrices, V01) == {"suite/p": ["zeros"]}
+
+
+def test_an_infrastructure_error_is_neither_a_kill_nor_a_rejection(tmp_path):
+    (matrix,) = load(session(tmp_path / "s", quiet=cell.INFRASTRUCTURE))
+    facts = {f.id: f for f in mutant_facts((matrix,), (V01,), 1e-2)}
+    assert not facts["quiet"].witnessed
+    assert not facts["quiet"].detected[V01.name]
+
+
+def test_a_session_without_its_controls_gives_no_score(tmp_path):
+    store = session(tmp_path / "s")
+    table = store.read_cells("suite/p", TARGETED)
+    kept = [r for r in table.to_pylist() if r["candidate"] != "control/forced-failure"]
+    store.write_cells("suite/p", TARGETED, table.from_pylist(kept, schema=table.schema))
+    with pytest.raises(SessionError, match="control/forced-failure"):
+        load(store)
 
 
 def test_an_audit_is_plain_data_with_rates(tmp_path):

@@ -25,7 +25,8 @@ def example_cell(candidate="m", outcome=cell.OK):
 
 
 def plan(valid=True):
-    return {"problem": {"id": "suite/a"}, "inputs": [{"id": "i", "valid": valid}], "mutants": []}
+    inputs = [{"id": "i", "valid": valid}]
+    return {"problem": {"id": "suite/a"}, "refused": "", "inputs": inputs, "mutants": []}
 
 
 def make(root, cells):

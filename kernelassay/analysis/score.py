@@ -161,8 +161,8 @@ def _anywhere(cells: NDArray[Any]) -> NDArray[np.bool_]:
 def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
     """Which candidates a protocol rejects, by row of the matrix."""
     columns = matrix.positions(protocol.inputs)
-    accepted = matrix.accepted(protocol.rule("float32"), protocol.view)[:, columns]
-    return np.asarray(~accepted.all(axis=1))
+    accepted = matrix.accepted(protocol.rule("float32"), protocol.view)
+    return np.asarray(~(accepted | matrix.lost)[:, columns].all(axis=1))
 
 
 def buckets(plans: Iterable[Mapping[str, Any]], facts: Iterable[MutantFacts]) -> Buckets:

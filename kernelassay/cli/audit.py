@@ -15,13 +15,17 @@ from kernelassay.errors import GateError
 @click.option("--protocol", "names", multiple=True, help="Protocol name; may be repeated.")
 @click.option(
     "--tolerance",
-    type=float,
+    type=click.FloatRange(0.0, min_open=True),
     default=1e-2,
     show_default=True,
     help="Tolerance at which a witness counts.",
 )
 @click.option("--partial", is_flag=True, help="Score the finished problems of an unfinished run.")
-@click.option("--fail-under", type=float, help="Exit with 2 if a detected share is lower.")
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0.0, 1.0),
+    help="Exit with 2 if a detected share is lower.",
+)
 @json_option
 def audit(
     session: Path,
@@ -63,7 +67,7 @@ def audit(
 @click.option("--set", "settings", multiple=True, metavar="SIZE=N", help="A size to try.")
 @click.option(
     "--tolerance",
-    type=float,
+    type=click.FloatRange(0.0, min_open=True),
     default=1e-2,
     show_default=True,
     help="Absolute and relative tolerance of allclose.",

@@ -19,7 +19,7 @@ from kernelassay.cli.selection import (
     problem_options,
     selected_rules,
 )
-from kernelassay.errors import ProblemError
+from kernelassay.errors import NothingToTestError, ProblemError
 from kernelassay.problem import Problem
 
 SHRINK_SECONDS = 120.0
@@ -30,7 +30,7 @@ class ProgressLines:
     """Progress as lines on standard error: one per planned and per finished problem."""
 
     def __init__(self, problems: int) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True, highlight=False, markup=False)
         self._total = problems
         self._finished = 0
         self._cells: dict[str, int] = {}
@@ -178,6 +178,11 @@ def run(
     else:
         click.echo(f"session: {root}")
         click.echo(f"digest:  {summary['digest']}")
+    if not summary["distinct"]:
+        reasons = "; ".join(f"{name}: {why}" for name, why in summary["refused"].items())
+        raise NothingToTestError(
+            f"no mutant was measured{f' ({reasons})' if reasons else ''}", where=str(root)
+        )
 
 
 def shrunk(
@@ -217,6 +222,7 @@ def _summary(store: Any) -> dict[str, Any]:
         "session": str(store.root),
         "digest": store.digest(),
         "admitted": sum(not plan["refused"] for plan in plans),
+        "distinct": sum(m["status"] == "distinct" for plan in plans for m in plan["mutants"]),
         "refused": {p["problem"]["id"]: p["refused"] for p in plans if p["refused"]},
     }
 

@@ -23,8 +23,8 @@ PIPED_WIDTH = 150
 
 def console() -> Console:
     """A console on standard output; tables are not squeezed to 80 columns when it is a pipe."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
+    plain = Console(highlight=False, markup=False)
+    return plain if plain.is_terminal else Console(highlight=False, markup=False, width=PIPED_WIDTH)
 
 
 json_option = click.option(
@@ -85,6 +85,12 @@ class Selection:
         elif self.level is not None:
             raise UsageError("--level needs --kernelbench DIR")
         pool += [read_problem(path) for path in self.files]
+        names = [problem.id for problem in pool]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise UsageError(
+                f"two problem files have the id {repeated[0]!r}", hint="rename one of the files"
+            )
         if not pool:
             pool += suite_problems()
             if self.quick and not self.names:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 12 << 30
 OPEN_SECONDS = 240.0
 INPUT_SECONDS = 240.0
-CANDIDATE_SECONDS = 60.0
+CANDIDATE_SECONDS = 150.0
+"""Twice the device's own backstop and more: only a worker that is stuck outlasts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +75,26 @@ class Measure:
 
 @dataclass(slots=True)
 class UnitResult:
-    """What one unit of work (a problem on one input) yielded."""
+    """What one unit of work (a problem on one input) yielded.
+
+    ``rejected`` says why the input cannot be used; ``broken`` that a correct kernel did not end
+    on it. ``fixed`` holds the cells of originals and controls.
+    """
 
     facts: InputFacts | None = None
     rejected: str = ""
+    broken: bool = False
     fixed: list[Cell] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
 
 
 class WorkerDiedError(Exception):
-    """A worker ended or went silent; ``reason`` names the signal or the time limit."""
+    """A worker ended or went ``silent``; ``reason`` names the signal or the time limit."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.silent = silent
 
 
 _context: ForkServerContext | None = None
@@ -117,27 +124,35 @@ class Worker:
     def open(self, problem: Problem) -> tuple[CallInfo, ...]:
         """Load a problem. Raises :class:`ProblemError` or :class:`UnsupportedError`."""
         self._problem = problem
-        try:
-            self._send(Open(problem, self._runtime))
-            reply: tuple[CallInfo, ...] = self._receive(OPEN_SECONDS)
-        except WorkerDiedError as death:
-            raise ProblemError(
-                f"the worker that loaded the problem ended: {death.reason}",
-                where=problem.id,
-                hint="does the file loop for ever, exit, or allocate too much?",
-            ) from None
-        return reply
+        for attempt in (1, 2):
+            try:
+                self._send(Open(problem, self._runtime))
+                reply: tuple[CallInfo, ...] = self._receive(OPEN_SECONDS)
+                return reply
+            except WorkerDiedError as death:
+                # Somebody else's kill -9 must not cost a problem; a file that loops does.
+                if attempt == 2 or death.silent:
+                    raise ProblemError(
+                        f"the worker that loaded the problem ended: {death.reason}",
+                        where=problem.id,
+                        hint="does the file loop for ever, exit, or allocate too much?",
+                    ) from None
+        raise AssertionError("unreachable")
 
     def battery(self, quick: bool) -> tuple[InputSpec, ...]:
         """The inputs of the open problem, with shapes that run and stay small."""
-        try:
-            self._send(Battery(quick))
-            reply: tuple[InputSpec, ...] = self._receive(OPEN_SECONDS)
-        except WorkerDiedError as death:
-            where = self._problem.id if self._problem else ""
-            what = f"the worker that tried its shapes ended: {death.reason}"
-            raise ProblemError(what, where=where) from None
-        return reply
+        for attempt in (1, 2):
+            try:
+                self._reopen()
+                self._send(Battery(quick))
+                reply: tuple[InputSpec, ...] = self._receive(OPEN_SECONDS)
+                return reply
+            except WorkerDiedError as death:
+                if attempt == 2 or death.silent:
+                    where = self._problem.id if self._problem else ""
+                    what = f"the worker that tried its shapes ended: {death.reason}"
+                    raise ProblemError(what, where=where) from None
+        raise AssertionError("unreachable")
 
     def measure(
         self,
@@ -156,14 +171,15 @@ class Worker:
         while True:
             done = len(result.cells)
             try:
-                if self._process is None and self._problem is not None:
-                    self.open(self._problem)
+                # A replaced worker measures originals and controls anew.
+                result.facts, result.fixed = None, []
+                self._reopen()
                 self._send(Measure(spec, originals, tuple(pending), check_order))
                 self._collect(result, len(pending), on_cell)
                 return result
             except WorkerDiedError as death:
                 received = len(result.cells) - done
-                if result.facts is None or not pending:
+                if not result.fixed or not pending:
                     failures += 1
                     if failures > 1:
                         result.rejected = f"the worker ended: {death.reason}"
@@ -173,7 +189,7 @@ class Worker:
                 if not pending:
                     return result
                 if pending[0].id in retried:
-                    result.cells.append(_death(pending.pop(0), spec, death.reason))
+                    result.cells.append(_death(pending.pop(0), spec, death))
                     on_cell(1)
                     if not pending:
                         return result
@@ -181,6 +197,7 @@ class Worker:
                     retried.add(pending[0].id)
             except KernelassayError as error:
                 result.rejected = str(error)
+                result.broken = result.facts is not None and isinstance(error, ProblemError)
                 return result
 
     def _collect(self, result: UnitResult, count: int, on_cell: Callable[[int], None]) -> None:
@@ -192,6 +209,10 @@ class Worker:
         for _ in range(count):
             result.cells.append(self._receive(CANDIDATE_SECONDS))
             on_cell(1)
+
+    def _reopen(self) -> None:
+        if self._process is None and self._problem is not None:
+            self.open(self._problem)
 
     def close(self) -> None:
         """End the process at once."""
@@ -231,7 +252,7 @@ class Worker:
         assert self._pipe is not None
         try:
             if not self._pipe.poll(seconds):
-                raise WorkerDiedError(self._reap(f"no answer within {seconds:.0f} s"))
+                raise WorkerDiedError(self._reap(f"no answer within {seconds:.0f} s"), silent=True)
             reply = self._pipe.recv()
         except (EOFError, OSError):
             raise WorkerDiedError(self._reap("")) from None
@@ -254,13 +275,20 @@ class Worker:
         return reason
 
 
-def _death(candidate: Candidate, spec: InputSpec, reason: str) -> Cell:
-    outcome = cell.TIMEOUT if "no answer" in reason else cell.CRASH
+def _death(candidate: Candidate, spec: InputSpec, death: WorkerDiedError) -> Cell:
+    # SIGKILL comes from outside (a person, the kernel out of memory): it says nothing of a mutant.
+    killed = "SIGKILL" in death.reason
+    crashed = cell.INFRASTRUCTURE if killed else cell.CRASH
+    outcome = cell.TIMEOUT if death.silent else crashed
+    return _without_output(candidate, spec, outcome, f"the worker ended twice: {death.reason}")
+
+
+def _without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail: str) -> Cell:
     return Cell(
         candidate=candidate.id,
         input=spec.id,
         outcome=outcome,
-        detail=f"the worker process ended twice: {reason}",
+        detail=detail,
         infected=True,
         propagated=True,
         unwritten=0,
@@ -332,12 +360,15 @@ def _measure(bench: Any, request: Measure) -> Iterable[Any]:
         fixed = [*prepared.prepare(request.originals).values(), *prepared.controls()]
         yield fixed
         for candidate in request.candidates:
-            result = prepared.run(candidate)
-            if request.check_order:
-                other = prepared.run(candidate, order="reverse")
-                finding = order_finding(result, other, "reverse")
-                if finding is not None:
-                    result = replace(result, findings=(*result.findings, finding))
+            try:
+                result = prepared.run(candidate)
+                if request.check_order:
+                    other = prepared.run(candidate, order="reverse")
+                    finding = order_finding(result, other, "reverse")
+                    if finding is not None:
+                        result = replace(result, findings=(*result.findings, finding))
+            except KernelassayError as error:
+                result = _without_output(candidate, request.spec, cell.INFRASTRUCTURE, str(error))
             yield result
     finally:
         prepared.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -35,6 +36,13 @@ def print_audit(console: Console, result: AuditResult) -> None:
         f"{result.problems} problems admitted, {len(result.refused)} not; {shapes};"
         f" {result.inputs} valid inputs, {result.cells} cells;"
         f" identity by {result.manifest['identity']}"
+    )
+    made = result.manifest
+    facts = made["machine"]
+    console.print(
+        f"measured on {facts['cpu']}, {facts['cores']} cores, {facts['system']};"
+        f" torch {made['torch']}, kernelassay {made['version']}",
+        markup=False,
     )
     _accounts(console, result)
     _protocols(console, result)
@@ -147,7 +155,7 @@ def _problems(console: Console, score: ProtocolScore) -> None:
     rates = sorted(share.rate or 0.0 for share in shares.values())
     if not rates:
         return
-    median = rates[len(rates) // 2]
+    median = statistics.median(rates)
     table = Table(
         title=f"{score.protocol}: missed by problem; median {100 * median:.1f}%, tail",
         title_justify="left",
