@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelassay.errors import UnsupportedError
 from kernelassay.mutation.rule import Edit, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree
 
@@ -87,7 +88,8 @@ def mutants(
     Edits that change nothing are dropped, as is the second of two equal mutations of one rule.
     A text that an earlier mutant has already is kept and names that mutant in ``twin_of``, so
     that it can be counted as a duplicate. Raises
-    :class:`~kernelassay.errors.KernelSyntaxError` for a source that does not parse.
+    :class:`~kernelassay.errors.KernelSyntaxError` for a source that does not parse, and
+    :class:`~kernelassay.errors.UnsupportedError` naming a rule that fails on it.
     """
     if rules is None:
         from kernelassay.mutation.catalogue import RULES
@@ -98,7 +100,7 @@ def mutants(
     found: list[Mutant] = []
     for rule in rules:
         seen: set[Mutation] = set()
-        for mutation in rule.find(tree):
+        for mutation in _found(rule, tree, f"{problem} {call}".strip()):
             text = apply(source, mutation)
             if text == source or mutation in seen:
                 continue
@@ -120,6 +122,18 @@ def mutants(
                 )
             )
     return MutantSet(tuple(found))
+
+
+def _found(rule: Rule, tree: KernelTree, where: str) -> tuple[Mutation, ...]:
+    """The mutations of one rule; a rule that fails is named, and costs one problem, not a run."""
+    try:
+        return tuple(rule.find(tree))
+    except Exception as error:
+        raise UnsupportedError(
+            f"the rule {rule.id} fails on this kernel: {type(error).__name__}: {error}",
+            where=where,
+            hint="this is a defect of the rule; leave it out with --rules until it is fixed",
+        ) from error
 
 
 def diff(original: str, mutant: Mutant) -> str:

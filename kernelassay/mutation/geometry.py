@@ -294,7 +294,10 @@ def _counts_its_warps(tree: KernelTree, function: Node) -> bool:
         if "__shared__" in tree.text(declaration)
         for array in tree.nodes("array_declarator", within=declaration)
     ]
-    return all(_is_warp(tree, child(a, "size")) for a in arrays) and bool(_WARP_COUNT.search(text))
+    sizes = [array.child_by_field_name("size") for array in arrays]
+    # A dynamic array has no size here: the launch gives it one, for its own block size.
+    fixed = all(size is not None and _is_warp(tree, size) for size in sizes)
+    return fixed and bool(_WARP_COUNT.search(text))
 
 
 def _splits(tree: KernelTree, function: Node) -> bool:
