@@ -6,6 +6,7 @@ Usage: python benchmarks/record.py results/NAME.txt -- COMMAND...
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 import subprocess
 import sys
@@ -41,6 +42,8 @@ def main() -> None:
         f"machine: {facts['cpu']}, {facts['cores']} cores, {facts['system']},"
         f" Python {facts['python']}",
     ]
+    # The commands of this environment, activated or not.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     path = Path(target)
     path.parent.mkdir(exist_ok=True)

@@ -44,6 +44,8 @@ def print_audit(console: Console, result: AuditResult) -> None:
         f" torch {made['torch']}, kernelassay {made['version']}",
         markup=False,
     )
+    if made.get("kernelbench_commit"):
+        console.print(f"problems from a KernelBench checkout at {made['kernelbench_commit']}")
     _accounts(console, result)
     _protocols(console, result)
     _families(console, result)
