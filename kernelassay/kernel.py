@@ -97,7 +97,7 @@ class Finding:
     ``kind`` is one of ``oob-global-read``, ``oob-global-write``, ``oob-shared-read``,
     ``oob-shared-write``, ``race-shared``, ``race-global``, ``uninitialised-read``,
     ``barrier-divergence``, ``warp-divergence``, ``misaligned``, ``input-write``,
-    ``order-dependent``. ``detail`` locates the first
+    ``oob-local``, ``order-dependent``. ``detail`` locates the first
     occurrence: kernel, block, thread, buffer and byte offset, and the other thread of a race.
     """
 

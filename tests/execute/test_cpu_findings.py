@@ -397,3 +397,25 @@ def test_too_much_static_shared_memory_is_a_launch_failure(execute):
     }
     """
     assert execute(source, 1, 32, Out((32,))).result.outcome == "launch-failure"
+
+
+@pytest.mark.parametrize(
+    ("declaration", "read"),
+    [
+        ("float acc[4] = {1.0f, 2.0f, 3.0f, 4.0f};", "acc[4 + n - n]"),
+        ("float acc[2][3] = {};", "acc[1][3 + n - n]"),
+        ("float acc[4] = {};", "acc[n - n - 1]"),
+        ("float4 acc[2] = {};", "acc[n - n + 2].y"),
+    ],
+)
+def test_outside_a_local_array_stands_the_pattern(execute, declaration, read):
+    source = f"""
+    extern "C" __global__ void kernel(float* y, int n) {{
+        {declaration}
+        y[threadIdx.x] = {read};
+    }}
+    """
+    ran = execute(source, 1, 32, Out((32,)), 7)
+    assert ran.result.outcome == "ok"
+    assert ran.kinds == {"oob-local"}
+    assert (ran.out == PATTERN).all()

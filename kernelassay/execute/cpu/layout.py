@@ -25,6 +25,7 @@ FINDINGS = (
     "warp-divergence",
     "misaligned",
     "input-write",
+    "oob-local",
 )
 U64 = (1 << 64) - 1
 

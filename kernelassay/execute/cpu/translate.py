@@ -64,6 +64,13 @@ _CUDA_HEADERS = frozenset(
 _C_HEADER = re.compile(r"(?:math|stdint|float|limits|stddef|assert|stdio)\.h")
 _CXX_HEADER = re.compile(r"c(?:math|stdint|float|limits|stddef|assert|stdio)")
 _INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]+)[>"]')
+_LOCAL_TYPES = frozenset(
+    {
+        *("const", "unsigned", "signed", "int", "long", "short", "char", "float", "double"),
+        *("bool", "size_t", "half", "__half", "__half2", "__nv_bfloat16"),
+        *("float2", "float3", "float4", "int2", "int3", "int4", "double2"),
+    }
+)
 _STORAGE = frozenset({"extern", "static", "__shared__", "inline"})
 _ALIGNMENT = frozenset({"__align__", "alignas", "__builtin_align__"})
 
@@ -197,7 +204,13 @@ def _rewrites(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
         elif token.text == "}":
             depth -= 1
         following = tokens[index + 1].text if index + 1 < len(tokens) else ""
-        if token.text == "extern" and following == '"C"':
+        if depth and token.text in _LOCAL_TYPES and _starts_statement(tokens, index):
+            statement = _until_semicolon(tokens, index)
+            text = _local_array(statement)
+            if text:
+                yield token.start, statement[-1].end, text
+                skip_to = index + len(statement)
+        elif token.text == "extern" and following == '"C"':
             yield token.start, tokens[index + 1].end, ""
             skip_to = index + 2
         elif token.text == "__constant__":
@@ -208,6 +221,40 @@ def _rewrites(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
                 text = _shared_declaration(statement, depth)
                 yield token.start, statement[-1].end, text
                 skip_to = index + len(statement)
+
+
+def _starts_statement(tokens: Sequence[Token], index: int) -> bool:
+    before = tokens[index - 1] if index else None
+    return before is not None and (before.kind == DIRECTIVE or before.text in (";", "{", "}"))
+
+
+def _local_array(statement: Sequence[Token]) -> str:
+    """A local array declaration with known bounds, or "" for anything else.
+
+    Left alone are several declarators, and initialisers with braces inside braces, which the
+    wrapper does not take.
+    """
+    head = 0
+    while head < len(statement) and statement[head].text in _LOCAL_TYPES:
+        head += 1
+    if head + 1 >= len(statement) or statement[head].kind != NAME:
+        return ""
+    kind, name = join(statement[:head]), statement[head].text
+    sizes: list[str] = []
+    at = head + 1
+    while at < len(statement) and statement[at].text == "[":
+        close = matching(statement, at)
+        if close is None or close == at + 1:
+            return ""
+        sizes.append(join(statement[at + 1 : close]))
+        at = close + 1
+    rest = statement[at:]
+    nested = sum(token.text == "{" for token in rest) > 1
+    if not sizes or nested or not rest or rest[0].text not in ("=", ";", "{"):
+        return ""
+    for size in reversed(sizes):
+        kind = f"cu_local_array<{kind}, ({size})>"
+    return f"{kind} {name}{join(rest)}"
 
 
 def _constant_specifiers(tokens: Sequence[Token], index: int) -> str:

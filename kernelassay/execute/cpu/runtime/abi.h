@@ -16,6 +16,7 @@ enum FindingKind : uint32_t {
   kWarpDivergence,
   kMisaligned,
   kInputWrite,
+  kOobLocal,
   kFindingKinds
 };
 

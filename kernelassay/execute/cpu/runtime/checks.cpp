@@ -192,7 +192,7 @@ __attribute__((noinline)) void outside(Region& region, uintptr_t address, size_t
 // Neither buffer nor shared array: locals, the runtime's own data, constants; or a wild pointer.
 __attribute__((noinline)) void elsewhere(uintptr_t address, size_t n, bool writes) {
   if (!running) return;  // an image's initialisers, while it is loaded
-  if (on_a_stack(address)) return;
+  if (on_a_stack(address) || is_local_cell(address)) return;
   if (launch_owns_data(address, n, writes)) return;
   fault(kCrash, "illegal address", address, n);
 }

@@ -11,6 +11,7 @@
 //             access through warp operations. Accesses of different blocks of one launch are not
 //             ordered, except by fence and atomic (release_acquire); launches are.
 // operands    A write to an operand: a finding.
+// locals      An element outside a local array: a finding; it reads the pattern, a write is lost.
 //
 // A finding never stops the kernel; a fault does.
 #pragma once
@@ -31,6 +32,8 @@ void flush_pending(uint32_t thread);
 Region* region_of(uintptr_t address);
 // Switch a region to granules of 1 << shift bytes, finer than now.
 void refine(Region& region, uint8_t shift);
+// Whether an address is the cell that stands for what lies outside a local array (local.cpp).
+bool is_local_cell(uintptr_t address);
 void checks_begin_run();
 void checks_begin_block();
 

@@ -8,6 +8,7 @@
 #include "core.h"
 #include "vector_types.h"
 #include "block.h"
+#include "local_array.h"
 #include "scalar_math.h"
 #include "intrinsics.h"
 #include "narrow.h"
