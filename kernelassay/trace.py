@@ -260,7 +260,8 @@ def _draws_nothing(node: fx.Node) -> bool:
 def _constants(node: fx.Node) -> tuple[Any, ...]:
     """The arguments of ``node`` that are values to compute with, not sizes or positions."""
     schema = getattr(node.target, "_schema", None)
-    if node.op != "call_function" or schema is None:
+    # The numbers of an arange are positions; PyTorch computes it, no kernel holds them.
+    if node.op != "call_function" or schema is None or "arange" in str(node.target):
         return ()
     kinds = {argument.name: str(argument.type) for argument in schema.arguments}
     given = dict(zip(kinds, node.args, strict=False)) | dict(node.kwargs)

@@ -278,15 +278,16 @@ def test_it_works_in_a_script_without_a_main_guard_beside_torch(tmp_path, kernel
     assert done.stdout.strip() == EQUIVALENT, done.stderr
 
 
-def test_the_host_backend_says_so_and_compares_tokens(kernel):
+def test_the_host_backend_says_so_and_compares_the_hosts_code(kernel):
     source = kernel("softmax")
     found = classify(
         source,
         [
             ("comment", mutant(source, "float top", "/* top */ float top")),
-            ("s>=1", mutant(source, "s > 0", "s >= 1")),
-            ("again", mutant(source, "s > 0", "s >=  1")),
+            ("s>1", mutant(source, "s > 0", "s > 1")),
+            ("again", mutant(source, "s > 0", "s >  1")),
             ("brace", mutant(source, "return total;\n}", "return total;\n")),
+            ("name", mutant(source, "return total;", "return nothing;")),
             ("grid", mutant(source, "dim3(rows)", "dim3(rows + 1)")),
         ],
         backend="host",
@@ -294,9 +295,10 @@ def test_the_host_backend_says_so_and_compares_tokens(kernel):
     assert found.backend == "host"
     assert statuses(found) == {
         "comment": EQUIVALENT,
-        "s>=1": DISTINCT,
+        "s>1": DISTINCT,
         "again": DUPLICATE,
         "brace": STILLBORN,
+        "name": STILLBORN,
         "grid": DISTINCT,
     }
 

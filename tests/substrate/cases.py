@@ -84,7 +84,7 @@ OTHER_REDUCTIONS = [
     case("largest of a dim", "amax", lambda x: x.max(1)[0], columns),
     case("smallest of a dim", "amin", lambda x: x.min(1)[0], rows),
     case("any of rows", "any", lambda x: (x > 1).any(1), rows),
-    case("all of columns", "all", lambda x: (x < 1).all(1), columns),
+    case("all of columns", "any", lambda x: (x < 1).all(1), columns),
     case("var of rows", "var", lambda x: torch.var(x, 1, correction=0), rows),
     case("var of columns", "var", lambda x: torch.var(x, 1, correction=0), columns),
     case("sum of integers", "sum", lambda x: (x * 10).long().sum(1), rows),

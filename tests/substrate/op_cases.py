@@ -298,7 +298,7 @@ LOSS = {
         _logits_and_labels,
     ),
     "kl div, summed": Case(
-        "kl_div", lambda x, t: F.kl_div(x, t, reduction="batchmean"), _PAIRS, _distributions
+        "kl_div", lambda x, t: F.kl_div(x, t, reduction="sum"), _PAIRS, _distributions
     ),
     "kl div, averaged, log target": Case(
         "kl_div", lambda x, t: F.kl_div(x, t, log_target=True), _PAIRS, _log_distributions
