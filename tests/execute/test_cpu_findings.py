@@ -406,6 +406,9 @@ def test_too_much_static_shared_memory_is_a_launch_failure(execute):
         ("float acc[2][3] = {};", "acc[1][3 + n - n]"),
         ("float acc[4] = {};", "acc[n - n - 1]"),
         ("float4 acc[2] = {};", "acc[n - n + 2].y"),
+        ("float a = n, acc0 = a; float acc[2][2] = {{acc0, a}, {a, acc0}};", "acc[1][n - n + 2]"),
+        ("float acc[2][2] = {{1.0f}, {2.0f, 3.0f}};", "acc[n - n + 2][0]"),
+        ("float4 acc[2] = {{1, 2, 3, 4}, {5, 6, 7, 8}};", "acc[n - n - 1].x"),
     ],
 )
 def test_outside_a_local_array_stands_the_pattern(execute, declaration, read):

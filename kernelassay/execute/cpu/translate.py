@@ -231,8 +231,7 @@ def _starts_statement(tokens: Sequence[Token], index: int) -> bool:
 def _local_array(statement: Sequence[Token]) -> str:
     """A local array declaration with known bounds, or "" for anything else.
 
-    Left alone are several declarators, and initialisers with braces inside braces, which the
-    wrapper does not take.
+    Left alone are statements with several declarators.
     """
     head = 0
     while head < len(statement) and statement[head].text in _LOCAL_TYPES:
@@ -249,12 +248,23 @@ def _local_array(statement: Sequence[Token]) -> str:
         sizes.append(join(statement[at + 1 : close]))
         at = close + 1
     rest = statement[at:]
-    nested = sum(token.text == "{" for token in rest) > 1
-    if not sizes or nested or not rest or rest[0].text not in ("=", ";", "{"):
+    if not sizes or not rest or rest[0].text not in ("=", ";", "{"):
         return ""
     for size in reversed(sizes):
         kind = f"cu_local_array<{kind}, ({size})>"
-    return f"{kind} {name}{join(rest)}"
+    return f"{kind} {name}{_wrapped_braces(rest, len(sizes))}"
+
+
+def _wrapped_braces(initialiser: Sequence[Token], dimensions: int) -> str:
+    """An array's initialiser for the wrapper, whose every dimension is a struct with one array."""
+    depth = 0
+    pieces = []
+    for token in initialiser:
+        text = token.text
+        depth -= text == "}"
+        pieces.append(text * 2 if text in ("{", "}") and depth < dimensions else text)
+        depth += text == "{"
+    return " ".join(pieces)
 
 
 def _constant_specifiers(tokens: Sequence[Token], index: int) -> str:
