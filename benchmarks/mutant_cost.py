@@ -1,10 +1,10 @@
 """What one mutant costs, beside the alternatives; every ratio comes from one run.
 
 - *ours*: compiling distinct mutants in batches and running each on 15 small inputs, two processes,
-  empty caches: milliseconds of wall time per mutant;
-- *extension*: the way benchmarks build a candidate, ``torch.utils.cpp_extension.load_inline``, one
-  extension per mutant, for a few of the same mutants (their device code through the same shim, so
-  that no CUDA toolkit is needed); compiling alone, nothing is run;
+  empty caches: milliseconds of wall time per mutant (telling mutants apart by NVRTC comes before);
+- *extension*: how benchmarks build a candidate (``torch.utils.cpp_extension.load``), one extension
+  per mutant, for a few of the same mutants (their device code through the same shim, so that no
+  CUDA toolkit is needed); compiling alone, nothing is run;
 - *checked*: the price of the checked build over the plain one, running the same mutants.
 
 Usage: python benchmarks/mutant_cost.py [--mutants 120] [--extensions 3] [--json FILE]
@@ -116,30 +116,33 @@ def measure_ours(count: int, checked: bool) -> dict[str, float]:
     }
 
 
-def measure_extension(count: int) -> float:
-    """Mean seconds that ``load_inline`` takes to compile and link one mutant."""
-    from torch.utils.cpp_extension import load_inline
+BINDING = """
+#include <torch/extension.h>
+torch::Tensor probe(torch::Tensor x) { return x; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("probe", &probe); }
+"""
 
+
+def measure_extension(count: int) -> float:
+    """Mean seconds that one extension takes: torch's binding beside the mutant's device code."""
+    from torch.utils.cpp_extension import load
+
+    shim = Path(toolchain.__file__).parent / "shim" / "shim.h"
     with tempfile.TemporaryDirectory() as folder:
         sources = list(distinct_mutants(SOFTMAX, count, Path(folder)).values())
-        load_inline("warm_up", "int probe() { return 0; }", functions=["probe"])
         start = time.perf_counter()
         for index, source in enumerate(sources):
-            text = extension_source(source)
+            place = Path(folder) / f"mutant_{index}"
+            place.mkdir()
+            device, _ = namespaced(source, "mutant")
+            (place / "binding.cpp").write_text(BINDING)
+            (place / "kernel.cpp").write_text(f'#include "{shim}"\n{device}')
+            files = [str(place / name) for name in ("binding.cpp", "kernel.cpp")]
             try:
-                load_inline(
-                    f"mutant_{index}", text, functions=["probe"], extra_cflags=["-O1", "-w"]
-                )
+                load(place.name, files, extra_cflags=["-O1", "-w"], build_directory=str(place))
             except ImportError:
                 continue  # built and linked; the executor's runtime is not there to load against
         return (time.perf_counter() - start) / len(sources)
-
-
-def extension_source(source: str) -> str:
-    """A mutant's device code as the text of a C++ extension."""
-    shim = Path(toolchain.__file__).parent / "shim" / "shim.h"
-    device, _ = namespaced(source, "mutant")
-    return f'#include "{shim}"\n{device}\nint probe() {{ return 0; }}\n'
 
 
 def main() -> None:
