@@ -22,9 +22,9 @@ struct Region {
 };
 
 constexpr int kWindows = 256;
-// 128 GiB: from the middle of a window, a 32-bit index times 16 bytes stays inside it, so that the
+// 64 GiB: from the middle of a window, a 32-bit index times 8 bytes stays inside it, so that the
 // outcome of a wild access does not depend on which other buffers exist.
-constexpr int kWindowShift = 37;
+constexpr int kWindowShift = 36;
 constexpr size_t kSlack = 1 << 20;
 constexpr int kSharedWindows = 64;
 constexpr int kSharedShift = 22;
