@@ -48,7 +48,7 @@ def cache_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def device(compiler, cache_dir):
-    return CpuDevice(build_runtime(compiler, cache_dir), backstop_s=5)
+    return CpuDevice(build_runtime(compiler, cache_dir), backstop_s=60)
 
 
 @pytest.fixture(scope="session")
