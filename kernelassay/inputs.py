@@ -86,6 +86,9 @@ _PARAMETER_INPUTS: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 _QUICK_PARAMETERS = 2
 
+# Orders of threads for the shapes, in turn: a race shows in the output in one order or another.
+_ORDERS = ("reverse", "forward", "seeded:1")
+
 # A candidate's references must agree within this share of the validity tolerance. Correct kernels
 # stray up to ten times as far as the float32 reference does (Welford moments of offset values), and
 # half the tolerance is their limit.
@@ -98,7 +101,9 @@ class InputSpec:
 
     ``transform`` names an entry of ``input_values.TRANSFORMS``. ``overrides`` are lever values,
     ``parameters`` is ``official``, ``redrawn:<seed>`` or ``redrawn:<seed>:x<factor>``, ``layout``
-    is ``contiguous`` or ``strided``.
+    is ``contiguous`` or ``strided``. ``order`` and ``surroundings`` are the conditions kernels run
+    under, to which correct ones are blind: the order of threads and blocks, and what the memory
+    around the buffers holds (``execute.cpu.device``).
     """
 
     id: str
@@ -108,6 +113,8 @@ class InputSpec:
     overrides: tuple[tuple[str, int], ...] = ()
     parameters: str = "official"
     layout: str = "contiguous"
+    order: str = "forward"
+    surroundings: str = "finite"
 
     def to_json(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
@@ -175,7 +182,12 @@ def battery(
         spec
         for index, moved in enumerate(sizes)
         for spec in best(
-            _shape_inputs(moved, _SHAPE_VALUES[index % len(_SHAPE_VALUES)], bool(redraws))
+            _shape_inputs(
+                moved,
+                _SHAPE_VALUES[index % len(_SHAPE_VALUES)],
+                bool(redraws),
+                _ORDERS[index % len(_ORDERS)],
+            )
         )
     ]
     parameters = [
@@ -194,13 +206,27 @@ def _redrawn_inputs(number: int, kinds: Sequence[str], names: Sequence[str]) -> 
             yield InputSpec(text, "parameters", _TARGETED_SEED, name, parameters=kind)
 
 
-def _shape_inputs(moved: Overrides, names: Sequence[str], redrawn: bool) -> Iterator[InputSpec]:
-    """Other sizes; with ``redrawn`` parameters, since a norm's ones and zeros show little."""
+def _shape_inputs(
+    moved: Overrides, names: Sequence[str], redrawn: bool, order: str
+) -> Iterator[InputSpec]:
+    """Other sizes; with ``redrawn`` parameters, since a norm's ones and zeros show little.
+
+    Sizes off the tile edges are where a kernel oversteps its buffers, so NaN lies around them.
+    """
     parameters = "redrawn:1001" if redrawn else "official"
     sizes = ",".join(f"{name}={value}" for name, value in moved)
     for name in names:
         text = f"{sizes}/{name}" + "/redrawn" * redrawn
-        yield InputSpec(text, "shape", _TARGETED_SEED, name, moved, parameters)
+        yield InputSpec(
+            text,
+            "shape",
+            _TARGETED_SEED,
+            name,
+            moved,
+            parameters,
+            order=order,
+            surroundings="nan",
+        )
 
 
 def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, ...]:

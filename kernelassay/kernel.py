@@ -35,6 +35,7 @@ class Call:
     of ``launch`` to graph nodes, as (parameter name, node name) pairs. Operands are handed over
     contiguous. ``scalars`` computes the remaining parameters from a traced graph of the *same
     structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an assumption.
+    ``fixed`` has those of them that every graph of this structure shares, by name.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Call:
     outputs: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...]
     scalars: Callable[[Mapping[str, Any]], Mapping[str, Scalar]] = field(compare=False)
+    fixed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,7 @@ def mutant_records(
             [(m.id, m.source) for m in found],
             cache=tools.cache,
             backend=backend,
+            fixed=call.fixed,
         )
         for mutant in found:
             identity = identities[mutant.id]

@@ -62,6 +62,16 @@ def test_the_battery_is_bounded_distinct_and_the_same_every_time(problem):
 
 
 @each_problem
+def test_only_inputs_of_other_sizes_change_the_conditions_a_kernel_runs_under(problem):
+    full = battery(problem)
+    usual = {(spec.order, spec.surroundings) for spec in full if spec.group != "shape"}
+    assert usual == {("forward", "finite")}
+    shapes = [spec for spec in full if spec.group == "shape"]
+    assert {spec.surroundings for spec in shapes} == {"nan"}
+    assert {spec.order for spec in shapes} == {"forward", "reverse", "seeded:1"}
+
+
+@each_problem
 def test_parameters_are_foreseen_from_the_source(problem):
     assert has_parameters(problem) == any(True for _ in load(problem).build_model().parameters())
 

@@ -29,6 +29,7 @@ from kernelassay.compile.batch import (
     unit,
 )
 from kernelassay.compile.cache import ImageCache, cache_key
+from kernelassay.compile.fixed import with_fixed
 from kernelassay.compile.identity import SCHEME
 from kernelassay.compile.launcher import parse_launcher
 from kernelassay.compile.lexing import tokenize, unbalanced
@@ -103,12 +104,15 @@ def classify(
     cache: Path | None = None,
     progress: Progress | None = None,
     backend: str = "auto",
+    fixed: Mapping[str, int] | None = None,
 ) -> Classification:
     """Sort ``mutants``, pairs of id and text, into the four buckets.
 
     ``jobs`` compiler processes run at a time. ``cache`` is a folder for outcomes, kept by text,
     compiler version, options and scheme. ``progress`` is called with (done, total) device texts.
-    ``backend`` is ``nvrtc``, ``host``, or ``auto`` for the first where it is available.
+    ``backend`` is ``nvrtc``, ``host``, or ``auto`` for the first where it is available. ``fixed``
+    has the values of the ``launch`` parameters that are constants of the problem; only NVRTC is
+    told of them.
 
     Raises ``KernelSyntaxError`` or ``UnsupportedError`` if the *original* does not compile,
     ``ToolchainError`` if ``nvrtc`` is asked for and missing.
@@ -120,10 +124,12 @@ def classify(
     parse_launcher(original)
     reasons = {mutant: reason for mutant, text in mutants if (reason := _host_error(text))}
     living = {mutant: text for mutant, text in mutants if mutant not in reasons}
-    keys = {mutant: device_key(text) for mutant, text in living.items()}
-    own = device_key(original)
-    texts = {own: original}
-    for mutant, text in living.items():
+    known = (fixed or {}) if chosen == "nvrtc" else {}
+    compiled = {mutant: with_fixed(text, known) for mutant, text in living.items()}
+    keys = {mutant: device_key(text) for mutant, text in compiled.items()}
+    own = device_key(with_fixed(original, known))
+    texts = {own: with_fixed(original, known)}
+    for mutant, text in compiled.items():
         texts.setdefault(keys[mutant], text)
     if chosen == "nvrtc":
         images = _Compilation(own, texts, max(1, jobs), cache, progress).images()

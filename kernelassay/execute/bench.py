@@ -168,9 +168,12 @@ class InputBench:
         """Run each call's correct kernel; returns its cell per call id."""
         return {call.id: self._baseline(call, originals[call.id]).cell for call in self.bench.calls}
 
-    def run(self, candidate: Candidate, order: str = "forward") -> Cell:
-        """Run one candidate. :meth:`prepare` must have run before."""
-        return self._spliced(candidate, self._baselines[candidate.call], order)
+    def run(self, candidate: Candidate, order: str | None = None) -> Cell:
+        """Run one candidate, in the input's thread order unless told otherwise.
+
+        :meth:`prepare` must have run before.
+        """
+        return self._spliced(candidate, self._baselines[candidate.call], order or self.spec.order)
 
     def controls(self) -> Iterator[Cell]:
         """The pseudo-candidates with a known verdict."""
@@ -217,7 +220,7 @@ class InputBench:
         if call.id not in self._baselines:
             baseline = self._bind(call)
             self._baselines[call.id] = baseline
-            result = self._launch(original, baseline, ORIGINAL_FUEL, "forward")
+            result = self._launch(original, baseline, ORIGINAL_FUEL, self.spec.order)
             if result.outcome != cell.OK:
                 raise ProblemError(
                     f"the correct kernel of {call.id} ended with {result.outcome}: {result.detail}",
@@ -277,7 +280,12 @@ class InputBench:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())
         result = self.bench.device.run(
-            candidate.image, plan, baseline.buffers, fuel=fuel, order=order
+            candidate.image,
+            plan,
+            baseline.buffers,
+            fuel=fuel,
+            order=order,
+            surroundings=self.spec.surroundings,
         )
         for parameter in result.written_inputs:
             if parameter in baseline.operands:

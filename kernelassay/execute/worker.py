@@ -42,6 +42,7 @@ class CallInfo:
     template: str
     sources: Mapping[str, str]
     nodes: tuple[str, ...]
+    fixed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +344,9 @@ def _open(request: Open) -> Any:
 
 
 def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
-    return tuple(CallInfo(c.id, c.template, dict(c.sources), c.nodes) for c in bench.calls)
+    return tuple(
+        CallInfo(c.id, c.template, dict(c.sources), c.nodes, dict(c.fixed)) for c in bench.calls
+    )
 
 
 def _measure(bench: Any, request: Measure) -> Iterable[Any]:

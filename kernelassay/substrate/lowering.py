@@ -15,7 +15,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ class Lowered:
     graph node the kernel computes, ``getitem`` nodes included; ``scalars`` computes the other
     parameters from the nodes (by name) of a graph of the same structure at any shapes, raising
     ``UnsupportedError`` where those shapes break an assumption of the sources. A ``launch`` may
-    also take ``int max_blocks``, which :data:`MAX_BLOCKS` supplies.
+    also take ``int max_blocks``, which :data:`MAX_BLOCKS` supplies. ``fixed`` has the integer
+    scalars that come from the node's own constants (a stride), so that no shape changes them.
     """
 
     template: str
@@ -95,6 +96,7 @@ class Lowered:
     outputs: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...]
     scalars: Scalars
+    fixed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -291,6 +293,7 @@ def _number(lowered: Iterable[Lowered], traced: Traced) -> tuple[Call, ...]:
             outputs=item.outputs,
             nodes=item.nodes,
             scalars=_Binder(signature, item.scalars, "int max_blocks" in item.sources[OPTIMISED]),
+            fixed=item.fixed,
         )
         for index, item in enumerate(ordered)
     )

@@ -67,7 +67,7 @@ def image_of(compiler, cache_dir):
 def execute(device, image_of) -> Callable[..., Ran]:
     """Runs the only kernel of a source: arrays are operands, ``Out`` outputs, the rest scalars."""
 
-    def run(source, grid, block, *arguments, shared=0, fuel=10**8, order="forward") -> Ran:
+    def run(source, grid, block, *arguments, shared=0, fuel=10**8, **conditions) -> Ran:
         image = image_of(source)
         buffers, packed = {}, []
         for index, argument in enumerate(arguments):
@@ -87,7 +87,7 @@ def execute(device, image_of) -> Callable[..., Ran]:
             packed.append(PointerArgument(name))
         launch = Launch(image.kernels[0], _three(grid), _three(block), shared, tuple(packed))
         try:
-            result = device.run(image, LaunchPlan((), (launch,)), buffers, fuel=fuel, order=order)
+            result = device.run(image, LaunchPlan((), (launch,)), buffers, fuel=fuel, **conditions)
             return Ran(
                 result,
                 [

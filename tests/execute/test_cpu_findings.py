@@ -7,6 +7,8 @@ import pytest
 from conftest import NAN_PATTERN, Out
 from cpu_kernels import LAYERNORM, MATMUL, SOFTMAX, VADD, WARP_SUM
 
+from kernelassay.errors import UsageError
+
 PATTERN = np.uint32(0x3F003F00).view(np.float32)
 rng = np.random.default_rng(3)
 X = rng.normal(size=(3, 200)).astype(np.float32)
@@ -65,6 +67,37 @@ def test_a_read_before_the_start_gives_the_pattern(execute):
     ran = execute(VADD.replace("a[i]", "a[i - 1]"), 1, 32, a, 0 * a, Out((10,)), 10)
     assert ran.finding("oob-global-read").count == 1
     np.testing.assert_array_equal(ran.out, np.r_[PATTERN, a[:9]])
+
+
+def test_nan_surroundings_give_a_nan_past_the_end_and_change_nothing_else(execute):
+    a = np.arange(10, dtype=np.float32)
+    broken = VADD.replace("i < n", "i < n + 1").replace("c[i] =", "c[i - (i == n)] =")
+    arguments = (a, np.zeros(11, np.float32), Out((10,)), 10)
+    ran = execute(broken, 1, 32, *arguments, surroundings="nan")
+    assert ran.finding("oob-global-read").count == 1
+    assert np.isnan(ran.out[9]) and ran.out.view(np.uint32)[9] != NAN_PATTERN
+    np.testing.assert_array_equal(ran.out[:9], a[:9])
+    assert not execute(VADD, 1, 32, a, a, Out((10,)), 10, surroundings="nan").kinds
+
+
+def test_memory_that_nothing_wrote_holds_what_the_surroundings_do(execute):
+    source = """extern "C" __global__ void k(float* y) {
+        __shared__ float s[4];
+        if (threadIdx.x == 0) s[0] = 1.0f;
+        __syncthreads();
+        if (threadIdx.x == 0) { y[0] = s[0]; y[1] = s[3]; }
+    }"""
+    for _ in range(2):  # the setting holds for one run
+        assert np.isnan(execute(source, 1, 32, Out((2,)), surroundings="nan").out).tolist() == [
+            0,
+            1,
+        ]
+        np.testing.assert_array_equal(execute(source, 1, 32, Out((2,))).out, [1, PATTERN])
+
+
+def test_unknown_surroundings_are_an_error(execute):
+    with pytest.raises(UsageError, match="surroundings"):
+        execute(VADD, 1, 32, X, X, Out((32,)), 32, surroundings="zeros")
 
 
 def test_a_write_past_the_end_is_lost(execute):

@@ -2,9 +2,9 @@
 
 A finding never ends a run; the kernel goes on under stated semantics:
 
-- Bytes outside a buffer, up to 1 MiB around it, read as the pattern ``0x3F003F00`` (0.501 in fp32,
-  1.75 in fp16, 0.5 in bf16) and writes to them are lost (the thread itself may still see its value,
-  in a register). Farther out is a ``crash``. Shared arrays likewise, 2 MiB around.
+- Bytes outside a buffer, up to 1 MiB around it, read as a pattern (:data:`PATTERNS`) and writes to
+  them are lost (the thread itself may still see its value, in a register). Farther out is a
+  ``crash``. Shared arrays likewise, 2 MiB around.
 - Scratch and shared memory hold that pattern until written, shared memory anew for each block.
 - Races go on in the order of threads that was asked for; a diverged barrier is released when every
   thread waits at one or has returned.
@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from kernelassay.errors import ToolchainError, UsageError
+from kernelassay.errors import ToolchainError, UsageError, unknown_name
 from kernelassay.execute.cpu import layout
 from kernelassay.execute.cpu.build import Image
 from kernelassay.kernel import (
@@ -48,7 +48,10 @@ _ROLES: dict[str, int] = {"operand": 0, "output": 1, "scratch": 2}
 
 _RACES = frozenset({"race-shared", "race-global"})
 
-PATTERN = 0x3F003F00
+PATTERNS = {"finite": 0x3F003F00, "nan": 0x7FC07FC0}
+"""What memory holds that nothing has written, by the name of the surroundings: 0.501 in fp32, 1.75
+in fp16, 0.5 in bf16; or a NaN in each of the three."""
+
 SLACK_BYTES = 1 << 20
 _MAX_SCRATCH_BYTES = 4 << 30
 _OPEN_LIBRARIES = 64
@@ -140,14 +143,18 @@ class CpuDevice:
         *,
         fuel: int,
         order: str = "forward",
+        surroundings: str = "finite",
     ) -> RunResult:
         """Run ``plan`` with ``image``'s kernels on ``buffers`` (by their names in the plan).
 
         ``order`` is ``forward``, ``reverse`` or ``seeded:<integer>``: the order in which blocks,
-        and the threads of a block, take turns. Operand buffers that were written are listed in the
-        result; restoring them is the caller's part. Raises ``UsageError`` for an unknown order.
+        and the threads of a block, take turns. ``surroundings`` names one of :data:`PATTERNS`.
+        Operand buffers that were written are listed in the result; restoring them is the caller's
+        part. Raises ``UsageError`` for an unknown order or unknown surroundings.
         """
         kind, seed = _order(order)
+        if surroundings not in PATTERNS:
+            raise unknown_name("surroundings", surroundings, PATTERNS)
         span, kernels = self._load(image)
         with self._scratch(plan) as scratch:
             if isinstance(scratch, str):
@@ -156,7 +163,7 @@ class CpuDevice:
             addresses = {name: buffer.address for name, buffer in named.items()}
             packed, count, error = layout.pack_plan(plan, kernels, addresses)
             noteworthy = self._library.ka_run(
-                packed, count, fuel, kind, seed, span, self._backstop_ms
+                packed, count, fuel, kind, seed, PATTERNS[surroundings], span, self._backstop_ms
             )
             if not noteworthy and error is None:
                 return RunResult("ok", "", (), self._library.ka_fuel_used(), ())

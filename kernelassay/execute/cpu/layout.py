@@ -82,7 +82,7 @@ def declare(library: ctypes.CDLL) -> None:
         "ka_address": (u64, (ctypes.c_int,)),
         "ka_written": (ctypes.c_int, (ctypes.c_int,)),
         "ka_result": (pointer, ()),
-        "ka_run": (ctypes.c_int, (text, u32, i64, u32, u64, pointer, u32)),
+        "ka_run": (ctypes.c_int, (text, u32, i64, u32, u64, u32, pointer, u32)),
         "ka_fuel_used": (i64, ()),
     }
     for name, (result, arguments) in signatures.items():

@@ -30,7 +30,7 @@ def axis_names(what: str, dims: int) -> tuple[str, ...]:
     return tuple(what + suffix for suffix in AXES[dims])
 
 
-def per_axis(what: str, values: Sequence[int], dims: int) -> dict[str, Scalar]:
+def per_axis(what: str, values: Sequence[int], dims: int) -> dict[str, int]:
     """``values`` by parameter name; a single value holds for all axes."""
     expanded = list(values) * dims if len(values) == 1 else list(values)
     return dict(zip(axis_names(what, dims), expanded, strict=True))
@@ -55,23 +55,31 @@ def lower_convolution(node: fx.Node, context: Context) -> Lowered:
         outputs=(("output", node.name),),
         nodes=(node.name,),
         scalars=lambda nodes: _scalars(nodes[node.name], template, dims),
+        fixed=_fixed(node, dims),
     )
 
 
-def _scalars(node: fx.Node, template: str, dims: int) -> Mapping[str, Scalar]:
+def _fixed(node: fx.Node, dims: int) -> dict[str, int]:
+    """The scalars that are constants of the node."""
     stride, padding, dilation = node.args[3:6]
+    return {
+        "groups": int(node.args[8]),
+        **per_axis("stride", stride, dims),
+        **per_axis("pad", padding, dims),
+        **per_axis("dilation", dilation, dims),
+    }
+
+
+def _scalars(node: fx.Node, template: str, dims: int) -> Mapping[str, Scalar]:
     in_shape, out_shape = meta(node.args[0]).shape, meta(node).shape
     scalars: dict[str, Scalar] = {
         "batch": in_shape[0],
         "in_channels": in_shape[1],
         "out_channels": out_shape[1],
-        "groups": node.args[8],
         **per_axis("in", in_shape[2:], dims),
         **per_axis("out", out_shape[2:], dims),
         **per_axis("kernel", meta(node.args[1]).shape[2:], dims),
-        **per_axis("stride", stride, dims),
-        **per_axis("pad", padding, dims),
-        **per_axis("dilation", dilation, dims),
+        **_fixed(node, dims),
     }
     require_shared(template, staged_bytes(template, scalars))
     if in_shape[0] > 65535:

@@ -49,6 +49,7 @@ def _pool(node: fx.Node, output: fx.Node, kind: str) -> Lowered:
         outputs=(("y", output.name),),
         nodes=(node.name,) if node is output else (node.name, output.name),
         scalars=scalars,
+        fixed=_fixed(node, traced_dims, dims),
     )
 
 
@@ -87,8 +88,14 @@ def _scalars(node: fx.Node, output: fx.Node, traced_dims: int, dims: int) -> Map
         **per_axis("in", in_shape[-dims:], dims),
         **per_axis("out", out_shape[-dims:], dims),
     }
+    return {**scalars, **_fixed(node, traced_dims, dims)}
+
+
+def _fixed(node: fx.Node, traced_dims: int, dims: int) -> dict[str, int]:
+    """The scalars that are constants of the node."""
+    fixed: dict[str, int] = {}
     for what, values in _windows(node, traced_dims).items():
-        scalars.update(per_axis(what, values[-dims:], dims))
+        fixed.update(per_axis(what, values[-dims:], dims))
     if "avg_pool" in str(node.target):
-        scalars["count_include_pad"] = bool(argument(node, 5, "count_include_pad", True))
-    return scalars
+        fixed["count_include_pad"] = bool(argument(node, 5, "count_include_pad", True))
+    return fixed

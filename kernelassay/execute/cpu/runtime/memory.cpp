@@ -6,6 +6,7 @@
 
 uintptr_t global_base, shared_base;
 Region regions[kWindows], shared_regions[kSharedWindows];
+uint32_t stated_pattern;
 
 namespace {
 constexpr size_t kPage = 4096;
@@ -39,9 +40,9 @@ bool memory_map() {
 }
 
 void fill_pattern(uintptr_t low, uintptr_t high) {
-  const unsigned char* bytes = reinterpret_cast<const unsigned char*>(&kPattern);
+  const unsigned char* bytes = reinterpret_cast<const unsigned char*>(&stated_pattern);
   for (; low < high && low % 4; low++) *reinterpret_cast<unsigned char*>(low) = bytes[low % 4];
-  for (; low + 4 <= high; low += 4) memcpy(reinterpret_cast<void*>(low), &kPattern, 4);
+  for (; low + 4 <= high; low += 4) memcpy(reinterpret_cast<void*>(low), &stated_pattern, 4);
   for (; low < high; low++) *reinterpret_cast<unsigned char*>(low) = bytes[low % 4];
 }
 

@@ -204,9 +204,11 @@ int ka_written(int window) { return regions[window].written; }
 const Result* ka_result() { return &result; }
 
 // Run a plan: `count` steps packed as in abi.h. Returns nonzero if there is anything to read in the
-// result beyond fuel: an outcome other than ok, or a finding.
+// result beyond fuel: an outcome other than ok, or a finding. `pattern` is what memory that nothing
+// has written holds.
 int ka_run(const char* plan, uint32_t count, int64_t fuel, uint32_t order, uint64_t seed,
-           const uint64_t* image_range, uint32_t backstop_ms) {
+           uint32_t pattern, const uint64_t* image_range, uint32_t backstop_ms) {
+  stated_pattern = pattern;
   image.low = image_range[0];
   image.high = image_range[1];
   begin_run(fuel);
