@@ -53,7 +53,8 @@ class Identity:
     """The bucket of one mutant.
 
     ``status`` is :data:`STILLBORN`, :data:`EQUIVALENT`, :data:`DUPLICATE` or :data:`DISTINCT`.
-    ``reason`` is the first compiler error of a stillborn mutant, else "". ``digest`` identifies
+    ``reason`` is the first compiler error of a stillborn mutant, why a distinct one could not be
+    compared, else "". ``digest`` identifies
     machine code and host function together ("" when stillborn). ``twin`` is the id of the first
     mutant that a duplicate equals.
     """
@@ -143,6 +144,10 @@ def classify(
     first: dict[str, str] = {}
     identities: dict[str, Identity] = {}
     for mutant, text in mutants:
+        if mutant not in reasons and images[keys[mutant]].transient:
+            # The compiler ran out of time or memory: that proves nothing, so the text decides.
+            identities[mutant] = _by_text(images[keys[mutant]].error, keys[mutant], text)
+            continue
         reason = reasons.get(mutant) or images[keys[mutant]].error
         if reason:
             identities[mutant] = Identity(STILLBORN, reason, "", None)
@@ -177,6 +182,11 @@ def _host_error(text: str) -> str:
     except (KernelSyntaxError, UnsupportedError) as error:
         return f"{error.where}: error: {error.what}" if error.where else f"error: {error.what}"
     return ""
+
+
+def _by_text(reason: str, device: str, text: str) -> Identity:
+    digest = cache_key("text", device, host_text(text))
+    return Identity(DISTINCT, f"no machine code to compare: {reason}", digest, None)
 
 
 def _joint(image: Image, text: str) -> str:

@@ -9,12 +9,14 @@ from kernelassay.execute.cpu import (
     BuildFailure,
     CpuDevice,
     Image,
+    build,
     build_images,
     build_original,
     build_runtime,
     find_compiler,
     unsupported_construct,
 )
+from kernelassay.execute.cpu.toolchain import Outcome
 from kernelassay.kernel import Launch, LaunchPlan, Memset, PointerArgument, Scratch
 
 HOST = "\nvoid launch() { /* { */ }\n"
@@ -178,6 +180,15 @@ def test_images_are_cached_on_disk_by_content(compiler, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*")} == stamps
     plain = build_images(sources, tmp_path, compiler, checked=False)
     assert plain["good"].library != first["good"].library
+
+
+def test_a_full_disk_stops_the_build_instead_of_losing_mutants(compiler, tmp_path, monkeypatch):
+    full = Outcome(False, "k.s: fatal error: error closing: No space left on device", final=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "run_commands", lambda *commands, **options: full)
+        with pytest.raises(ToolchainError, match="disk is full"):
+            build_images({"good": VADD + HOST}, tmp_path, compiler)
+    assert isinstance(build_images({"good": VADD + HOST}, tmp_path, compiler)["good"], Image)
 
 
 def test_a_plain_image_computes_the_same_without_checks(compiler, cache_dir, device):

@@ -25,6 +25,7 @@ _HERE = Path(__file__).parent
 _SHIM = _HERE / "shim"
 _RUNTIME = _HERE / "runtime"
 _LOG_LIMIT = 4000  # characters of a compiler's output that are kept
+_FULL_DISK = "No space left on device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,12 @@ def _build(cache: _Cache, units: Sequence[_Unit]) -> dict[str, Image | BuildFail
         for digest, image in images.items():
             cache.write(digest, image)
         return dict(images)
+    if _FULL_DISK in outcome.log:
+        raise ToolchainError(
+            "the disk is full, so the compiler cannot write; nothing finished was lost",
+            where=str(cache.directory),
+            hint="free some space and start the run again with the same command",
+        )
     if len(units) == 1:
         failure = BuildFailure(outcome.log[:_LOG_LIMIT])
         if outcome.final:
@@ -196,7 +203,7 @@ class _Cache:
     """Images on disk: one JSON per source, one library per batch, each written whole."""
 
     def __init__(self, directory: Path, compiler: Compiler, checked: bool) -> None:
-        self._directory = directory / "cpu-images"
+        self.directory = directory / "cpu-images"
         self._compiler = compiler
         self._checked = checked
         self._key = _hash(
@@ -217,7 +224,7 @@ class _Cache:
             return None
         if "log" in record:
             return BuildFailure(record["log"], record["unsupported"])
-        library = self._directory / record["library"]
+        library = self.directory / record["library"]
         if not library.exists():
             return None
         return Image(library, record["tag"], tuple(record["kernels"]))
@@ -232,14 +239,14 @@ class _Cache:
         else:
             record = {"log": result.log, "unsupported": result.unsupported}
         # Named apart from every other writer's: lanes of one process share the cache too.
-        with tempfile.NamedTemporaryFile("w", dir=self._directory, delete=False) as fresh:
+        with tempfile.NamedTemporaryFile("w", dir=self.directory, delete=False) as fresh:
             fresh.write(json.dumps(record))
         Path(fresh.name).replace(self._record(digest))
 
     def compile(self, units: Sequence[_Unit]) -> tuple[Outcome, Path | None]:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        library = self._directory / f"{_hash(*(unit.digest for unit in units))[:24]}.so"
-        with tempfile.TemporaryDirectory(dir=self._directory) as scratch:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        library = self.directory / f"{_hash(*(unit.digest for unit in units))[:24]}.so"
+        with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
             source = Path(scratch) / "batch.cpp"
             source.write_text('#include "shim.h"\n' + "".join(unit.text for unit in units))
             fresh = Path(scratch) / library.name
@@ -251,7 +258,7 @@ class _Cache:
         return outcome, library
 
     def _record(self, digest: str) -> Path:
-        return self._directory / f"{digest[:40]}.json"
+        return self.directory / f"{digest[:40]}.json"
 
 
 def _hash(*parts: str) -> str:

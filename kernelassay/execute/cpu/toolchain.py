@@ -188,6 +188,7 @@ def run_commands(commands: Steps, *, timeout_s: float = 60, memory_mib: int = 40
             text=True,
             errors="replace",
             start_new_session=True,
+            env={**os.environ, "LC_ALL": "C"},  # messages are searched
         )
         try:
             log, _ = process.communicate(timeout=timeout_s)
