@@ -34,7 +34,10 @@ Overrides = tuple[tuple[str, int], ...]
 
 
 def shape_overrides(
-    problem: Problem, count: int, trial: Callable[[Mapping[str, int]], Verdict] | None = None
+    problem: Problem,
+    count: int,
+    trial: Callable[[Mapping[str, int]], Verdict] | None = None,
+    frozen: frozenset[str] = frozenset(),
 ) -> tuple[Overrides, ...]:
     """Up to ``count`` combinations of lever values, in a fixed order.
 
@@ -43,9 +46,12 @@ def shape_overrides(
     larger; to stay there the other levers give way before lever k does. ``trial`` runs a
     combination: what it finds too large is lowered likewise, and where it refuses one, levers are
     put back until it is accepted. With ``trial``, inputs with every size :data:`TINY` lie between.
+    Levers named in ``frozen`` stay as they are.
     """
-    levers = problem.sizes
-    rungs = [_rungs(problem, lever, LADDER) for lever in levers]
+    levers = tuple(lever for lever in problem.sizes if lever.name not in frozen)
+    # A name may suggest a tie to a group count that the problem does not have.
+    free = {x.name for x in levers if trial and trial({x.name: x.value + 1}) == "fits"}
+    rungs = [_rungs(problem, lever, LADDER, lever.name in free) for lever in levers]
     limit = max(GROWTH * math.prod(lever.value for lever in levers), SMALL_VOLUME)
     chosen: dict[Overrides, None] = {}
     for k in range(4 * count if levers else 0):
@@ -64,7 +70,8 @@ def shape_overrides(
             spread = 2 if TINY[k] > 1 else 0
             extents = [(TINY[k] + spread * j,) for j in range(len(levers))]
             smallest = [
-                _rungs(problem, lever, rung)[0] for lever, rung in zip(levers, extents, strict=True)
+                _rungs(problem, lever, rung, lever.name in free)[0]
+                for lever, rung in zip(levers, extents, strict=True)
             ]
             tiny = _moved(levers, smallest)
             tiny = tiny if trial(tiny) == "fits" else _accepted(tiny, trial)
@@ -80,13 +87,16 @@ def _moved(levers: tuple[Lever, ...], sizes: list[int]) -> dict[str, int]:
     return {lever.name: size for lever, size in pairs if size != lever.value}
 
 
-def _rungs(problem: Problem, lever: Lever, ladder: tuple[int, ...]) -> list[int]:
-    """``ladder`` for one lever: multiples of a group count, and no smaller than the windows.
+def _rungs(
+    problem: Problem, lever: Lever, ladder: tuple[int, ...], free: bool = False
+) -> list[int]:
+    """``ladder`` for one lever: no smaller than the windows, and multiples of a group count.
 
+    A ``free`` lever is no such multiple.
     Where no rung is as large as the windows, the least size that is.
     """
     multiple, floor = 1, 1
-    if lever.words & _CHANNEL_WORDS:
+    if lever.words & _CHANNEL_WORDS and not free:
         groups = [x.value for x in problem.levers if x.words & _GROUP_WORDS and x.value > 0]
         multiple = math.lcm(*(g for g in groups if lever.value % g == 0))
     if lever.is_spatial and not lever.words & _CHANNEL_WORDS:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kernelassay.errors import ProblemError, UsageError, unknown_name
+from kernelassay.errors import KernelassayError, ProblemError, UsageError, unknown_name
 from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Overrides, Verdict, shape_overrides
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
@@ -149,10 +149,12 @@ def battery(
     quick: bool = False,
     trial: Callable[[Mapping[str, int]], Verdict] | None = None,
     precise: Callable[[InputSpec], bool] | None = None,
+    frozen: frozenset[str] = frozenset(),
 ) -> tuple[InputSpec, ...]:
     """The inputs for one problem, at most 36 (``quick``: 22), always in the same order.
 
-    ``trial`` tells whether a shape fits, ``precise`` whether the references agree on an input.
+    ``trial`` tells whether a shape fits, ``precise`` whether the references agree on an input;
+    ``frozen`` names the sizes that must not move.
     Without them the problem is not executed, and some inputs may turn out not to fit it;
     :func:`settled_battery` tries them.
     """
@@ -177,7 +179,7 @@ def battery(
     strided = InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided")
     fixed = [*official_inputs(), *targeted]
     room = (QUICK_BATTERY if quick else FULL_BATTERY) - len(fixed) - len(redraws) - 1
-    sizes = shape_overrides(problem, room, trial)
+    sizes = shape_overrides(problem, room, trial, frozen)
     shapes = [
         spec
         for index, moved in enumerate(sizes)
@@ -266,7 +268,41 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
         quick=quick,
         trial=lambda moved: tried(tuple(moved.items())),
         precise=precise,
+        frozen=_structural(problem, loaded, tried),
     )
+
+
+def _structural(
+    problem: Problem,
+    loaded: Callable[[Overrides], LoadedProblem],
+    tried: Callable[[Overrides], Verdict],
+) -> frozenset[str]:
+    """Levers that change the traced graph itself: a constant follows from them (a mean's divisor).
+
+    A kernel holds such a constant as a literal, so an input of another size does not fit it.
+    """
+
+    from kernelassay.trace import trace
+
+    def signature(overrides: Overrides) -> str:
+        module = loaded(overrides)
+        try:
+            traced = trace(module.build_model(MODEL_SEED), tuple(module.draw(MODEL_SEED)))
+        except KernelassayError:
+            return "refused"
+        return traced.signature()
+
+    frozen: set[str] = set()
+    own = ""
+    for lever in problem.sizes:
+        candidates = [((lever.name, 2 * lever.value),), ((lever.name, lever.value + 1),)]
+        fitting = next((moved for moved in candidates if tried(moved) == "fits"), None)
+        if fitting is None:
+            continue
+        own = own or signature(())
+        if signature(fitting) != own:
+            frozen.add(lever.name)
+    return frozenset(frozen)
 
 
 def has_parameters(problem: Problem) -> bool:

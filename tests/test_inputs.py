@@ -340,6 +340,20 @@ def test_refused_sizes_are_put_back():
     assert all(set(dict(overrides)) == {"rows", "columns"} for overrides in found)
 
 
+def test_a_size_that_a_constant_follows_from_does_not_move():
+    shapes = [s for s in settled_battery(PROBLEMS["suite/kl_div_loss"]) if s.group == "shape"]
+    moved = [dict(spec.overrides) for spec in shapes]
+    assert len(moved) >= 5
+    assert all(set(sizes) == {"features"} for sizes in moved)  # the mean divides by the batch
+
+
+def test_a_size_that_only_sounds_tied_to_groups_takes_every_rung():
+    problem = PROBLEMS["suite/gemm_groupnorm_hardtanh"]
+    settled = [dict(s.overrides) for s in settled_battery(problem) if s.group == "shape"]
+    assert {sizes["in_features"] % 8 for sizes in settled if "in_features" in sizes} - {0}
+    assert {sizes["out_features"] % 8 for sizes in settled if "out_features" in sizes} == {0}
+
+
 @pytest.mark.parametrize("name", ["matmul_square", "matmul_tall_skinny", "conv2d_relu_bias"])
 def test_settled_shapes_run_within_four_times_the_cost(name):
     problem = PROBLEMS[f"suite/{name}"]

@@ -10,6 +10,7 @@ from kernelassay.mutation.bounds import as_loop
 from kernelassay.mutation.match import (
     LOOPS,
     added,
+    arguments,
     atom,
     binary,
     callee,
@@ -95,12 +96,37 @@ def _is_small(tree: KernelTree, value: Node, depth: int = 6) -> bool:
 
 
 def _flush_denormals(tree: KernelTree) -> Iterator[Mutation]:
-    for value in stored_values(tree):
-        if tree.base_type(value) == "float4" or not pure(tree, value):
-            continue
-        one = atom(tree, value)
-        text = f"fabsf({tree.text(value)}) < 1.17549435e-38f ? 0.0f : {one}"
-        yield mutation(replace(value, text))
+    """Divisors, and what a logarithm or a reciprocal root is taken of.
+
+    Elsewhere the error stays below 2^-126, which no tolerance sees.
+    """
+    for value in _in_order(_amplified(tree)):
+        if pure(tree, value) and not is_count(tree, value) and not _is_lifted(tree, value):
+            one = atom(tree, value)
+            text = f"(fabsf({tree.text(value)}) < 1.17549435e-38f ? 0.0f : {one})"
+            yield mutation(replace(value, text))
+
+
+def _amplified(tree: KernelTree) -> Iterator[Node]:
+    for node in tree.nodes("binary_expression"):
+        sides = binary(tree, node, "/")
+        if sides and tree.is_float(sides[1]) and number(tree, sides[1]) is None:
+            yield sides[1]
+    for node in tree.nodes("call_expression"):
+        if callee(tree, node) in ("rsqrtf", "logf", "log2f", "__logf"):
+            yield from arguments(node)[:1]
+
+
+def _is_lifted(tree: KernelTree, value: Node) -> bool:
+    """Whether a literal keeps a value away from zero (``v + eps``, ``fmaxf(v, 1e-12f)``), or it is
+    cast from an integer."""
+    source = strip(resolve(tree, value))
+    if source.type == "cast_expression":
+        return not tree.is_float(field(source, "value"))
+    sides: tuple[Node, ...] = binary(tree, source, "+") or ()
+    if callee(tree, source) in ("fmaxf", "max"):
+        sides = tuple(arguments(source))
+    return any(number(tree, side) is not None for side in sides)
 
 
 def _int_accumulator(tree: KernelTree) -> Iterator[Mutation]:
@@ -188,10 +214,13 @@ SATURATE_FP16 = precision_rule(
 )
 FLUSH_DENORMALS = precision_rule(
     "flush-denormals",
-    "a stored value below 2^-126 becomes 0",
+    "a divisor, or what a logarithm or a reciprocal root is taken of, becomes 0 below 2^-126",
     "flush-to-zero mode",
     _flush_denormals,
-    of_store("v * 3.0f", "fabsf(v * 3.0f) < 1.17549435e-38f ? 0.0f : (v * 3.0f)"),
+    of_store("3.0f / v", "3.0f / (fabsf(v) < 1.17549435e-38f ? 0.0f : v)"),
+    of_store("logf(v)", "logf((fabsf(v) < 1.17549435e-38f ? 0.0f : v))"),
+    of_store("v / (v + 1.0f)"),
+    of_store("v * 3.0f"),
 )
 DOUBLE_TO_FLOAT = precision_rule(
     "double-to-float",
