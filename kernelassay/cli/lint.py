@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,9 @@ from kernelassay.errors import GateError, NothingToTestError, ProblemError
 from kernelassay.problem import Problem, read_problem
 
 if TYPE_CHECKING:
-    from kernelassay.lint import Options, Report
+    from kernelassay.lint import Finding, Options, Report
+
+_NAMES_SHOWN = 4
 
 
 @click.command()
@@ -174,6 +176,8 @@ def _document(reports: Sequence[Report], options: Options) -> dict[str, Any]:
 
 
 def _print(reports: Sequence[Report], options: Options) -> None:
+    from kernelassay.lint import KINDS
+
     out = console()
     for report in reports:
         _print_report(out, report)
@@ -182,10 +186,10 @@ def _print(reports: Sequence[Report], options: Options) -> None:
     unjudged = [r for r in reports if r.unjudged]
     clean = len(reports) - len(fatal) - len(weak) - len(unjudged)
     shrunk = sum(r.shapes == "shrunk" for r in reports)
-    table = Table("severity", "finding", "problems")
+    table = Table("severity", "finding", "problems", "meaning")
     for severity, kinds in _counts(reports).items():
         for kind, count in kinds.items():
-            table.add_row(severity, kind, str(count))
+            table.add_row(severity, kind, str(count), KINDS[kind])
     if table.row_count:
         out.print(table)
     out.print(
@@ -202,12 +206,31 @@ def _print_report(out: Console, report: Report) -> None:
     shape = f"shrunk: {sizes}" if report.shrunk else "official shape"
     note = f"; {report.note}" if report.note else ""
     out.print(f"{report.problem} ({shape}{note})", soft_wrap=True)
-    for finding in report.findings:
-        out.print(f"  {finding.severity:5}  {finding.kind:20} {finding.what}", soft_wrap=True)
+    for severity, kind, text in _lines(report):
+        out.print(f"  {severity:5}  {kind:20} {text}", soft_wrap=True)
     for skipped in report.skipped:
         out.print(f"  not checked: {skipped.check}: {skipped.reason}", soft_wrap=True)
     if report.unjudged:
         out.print(f"  unjudged: {report.unjudged}", soft_wrap=True)
+
+
+def _lines(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Severity, kind and text of each finding; one line for all parameters of a kind."""
+    parameters: dict[tuple[str, str], list[Finding]] = {}
+    for finding in report.findings:
+        key: tuple[str, str] = (finding.severity, finding.kind)
+        if "parameter" in finding.numbers:
+            parameters.setdefault(key, []).append(finding)
+        else:
+            yield *key, finding.what
+    for (severity, kind), found in parameters.items():
+        names = [str(finding.numbers["parameter"]) for finding in found[1:]]
+        rest = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+        yield (
+            severity,
+            kind,
+            found[0].what + (f"; likewise {len(names)} more: {rest}" if names else ""),
+        )
 
 
 COMMANDS = (lint,)

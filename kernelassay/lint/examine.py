@@ -18,14 +18,9 @@ from kernelassay.lint.identity import IdentityMode
 from kernelassay.lint.influence import Influence, spread
 from kernelassay.problem import Problem, load
 from kernelassay.protocols import PROTOCOLS
-from kernelassay.shrink import Budget, ShrinkReport, shrink
 
 ALARM_SHARE = 0.8
 """At this share of the time limit the check under way is broken off, and the findings handed in."""
-
-
-LARGER = Budget(work=6_000_000_000, tensor_bytes=64 << 20, operations=20_000, evaluations=60)
-"""Networks stay above the budget of a mutation run; one forward pass may cost more."""
 
 
 class _OutOfTime(BaseException):  # no Exception: problem code might catch that
@@ -52,6 +47,10 @@ def examine(problem: Problem, options: Options, note: str = "") -> Report:
         except _OutOfTime:
             within = f"did not end within {ALARM_SHARE * options.seconds:g} s"
             raise LimitError(f"one forward pass {within}", where=problem.id) from None
+        except MemoryError:
+            raise
+        except Exception as error:  # a module that cannot be moved, cast or given its own state
+            return replace(report, unjudged=_first_line(error))
         examination.run()
     return replace(
         report,
@@ -61,16 +60,8 @@ def examine(problem: Problem, options: Options, note: str = "") -> Report:
     )
 
 
-def shrink_for_lint(problem: Problem) -> ShrinkReport:
-    """:func:`shrink`, with a larger budget where the usual one does not do."""
-    found = shrink(problem)
-    if not found.reason or found.problem.shrunk:
-        return found
-    larger = shrink(problem, budget=LARGER)
-    if larger.reason:
-        return found
-    note = f"larger than in a run, which cannot shrink it: {found.reason}"
-    return replace(larger, notes=(*larger.notes, note))
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 @contextmanager
@@ -154,6 +145,8 @@ class _Examination:
             self._skip(name, error.what)
         except MemoryError:
             self._skip(name, "it does not fit into memory")
+        except Exception as error:  # an output of a layout or dtype that torch cannot compare
+            self._skip(name, _first_line(error))
 
     def _skip(self, check: str, reason: str) -> None:
         self.skipped.append(Skipped(check, reason))

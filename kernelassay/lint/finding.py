@@ -14,32 +14,24 @@ SEVERITIES: tuple[Severity, ...] = ("fatal", "weak")
 Number = float | int | str
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of finding: its name and what it means. The severity is the finding's own."""
-
-    name: str
-    what: str
-
-
-_ALL = (
-    Kind("not-loadable", "the file does not import, build, or draw its inputs, or ends its worker"),
-    Kind("reference-raises", "the model raises on its own inputs, or returns no tensor"),
-    Kind("unfit-output", "the output is empty, complex, boolean or integer"),
-    Kind("nonfinite-reference", "the float32 output holds NaN or infinity"),
-    Kind("random-output", "the output varies though inputs and parameters do not"),
-    Kind("stateful-output", "a second call of one module on one input gives another output"),
-    Kind("constant-output", "the output does not depend on an input or a parameter, or is uniform"),
-    Kind("fixed-input", "an input is the same whatever the seed"),
-    Kind("zeros-pass", "an output of zeros is accepted"),
-    Kind("copy-passes", "a copy of an input is accepted"),
-    Kind("constant-passes", "an output that is one constant throughout is accepted"),
-    Kind("replay-passes", "the output for another input is accepted"),
-    Kind("imprecise-reference", "float32 breaks the tolerance against the same module in float64"),
-    Kind("underflow", "at least half of the output is zero or subnormal in float32 only"),
-    Kind("identity-parameter", "leaving a parameter out changes nothing, for it is 1 or 0"),
-)
-KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
+KINDS: Mapping[str, str] = {
+    "not-loadable": "the file does not import, build, or draw its inputs, or ends its worker",
+    "reference-raises": "the model raises on its own inputs, or returns no tensor",
+    "unfit-output": "the output is empty, complex, boolean or integer",
+    "nonfinite-reference": "the float32 output holds NaN or infinity",
+    "random-output": "the output varies though inputs and parameters do not",
+    "stateful-output": "a second call of one module on one input gives another output",
+    "constant-output": "the output does not depend on an input or a parameter, or is uniform",
+    "fixed-input": "an input is the same whatever the seed",
+    "zeros-pass": "an output of zeros is accepted",
+    "copy-passes": "a copy of an input is accepted",
+    "constant-passes": "an output that is one constant throughout is accepted",
+    "replay-passes": "the output for another input is accepted",
+    "imprecise-reference": "float32 breaks the tolerance against the same module in float64",
+    "underflow": "at least half of the output is zero or subnormal in float32 only",
+    "identity-parameter": "leaving a parameter out changes nothing, for it is 1 or 0",
+}
+"""The kinds of findings, and what each means; the severity is the finding's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ def lint(
     when the device does not exist.
     """
     # Imported before any fork: workers share it, and no thread may fork amid an import.
-    import kernelassay.lint.examine  # noqa: F401
+    import kernelassay.lint.examine
+    import kernelassay.shrink  # noqa: F401
 
     stopped = threading.Event()
     run = partial(_limited, options, stopped)
@@ -74,15 +75,20 @@ def _shrunk(problem: Problem, options: Options, run: Callable[..., Any]) -> tupl
 
     Where there are none, at larger ones; where these do not exist either, as it was.
     """
-    from kernelassay.lint.examine import shrink_for_lint
+    from kernelassay.shrink import Budget, shrink
 
     try:
-        found = run(options.seconds, problem.id, shrink_for_lint, problem)
+        found = run(options.seconds, problem.id, shrink, problem)
+        if not found.reason or found.problem.shrunk:
+            return found.problem, "; ".join(found.notes)
+        # Networks stay above the budget of a mutation run; here few passes are made.
+        budget = Budget(6_000_000_000, 64 << 20, operations=20_000, evaluations=60)
+        larger = run(options.seconds, problem.id, partial(shrink, budget=budget), problem)
     except ProblemError as error:
         return problem, f"not shrunk: {error.what}"
-    if found.reason and not found.problem.shrunk:
-        return found.problem, f"not shrunk: {found.reason}"
-    return found.problem, "; ".join(found.notes)
+    if larger.reason:
+        return problem, f"not shrunk: {found.reason}"
+    return larger.problem, f"larger than in a run, which cannot shrink it: {found.reason}"
 
 
 def _limited(

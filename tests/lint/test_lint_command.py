@@ -62,6 +62,24 @@ def test_severity_leaves_weak_findings_out_of_output_and_gate(problem, capsys):
     assert "zeros-pass" in capsys.readouterr().out
 
 
+def test_parameters_of_one_kind_share_a_line_and_json_lists_them_all(tmp_path, capsys):
+    path = tmp_path / "norms.py"
+    layers = "torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(6)])"
+    path.write_text(
+        f"{HEAD}features = 8\nclass Model(torch.nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        self.n = {layers}\n"
+        "    def forward(self, x):\n        return 3 * self.n(x)\n"
+        f"def get_inputs():{TAIL.split('def get_inputs():')[1]}"
+    )
+    assert invoke(["lint", "--problem", str(path)]) == 0
+    lines = [x for x in capsys.readouterr().out.splitlines() if " identity-parameter  " in x]
+    assert any("likewise" in line and ", ..." in line for line in lines)
+    _, document = documents(capsys, "--problem", str(path))
+    (report,) = document["data"]["problems"]
+    named = [f for f in report["findings"] if f["kind"] == "identity-parameter"]
+    assert len({f["numbers"]["parameter"] for f in named}) == 12
+
+
 def test_nothing_to_lint_ends_with_4(capsys):
     assert invoke(["lint", "nothing-*"]) == 4
     assert "nothing-*" in capsys.readouterr().err

@@ -143,6 +143,16 @@ def test_a_sound_problem_has_no_finding(linted):
     assert (report.inputs, report.shapes) == (5, "official")
 
 
+def test_an_output_that_cannot_be_compared_leaves_checks_unmade_and_named(linted):
+    report = linted(source("return (3 * x).to_sparse()"))
+    assert {s.check for s in report.skipped} >= {"the official inputs", "random-output"}
+
+
+def test_a_module_that_cannot_be_moved_is_unjudged(linted):
+    report = linted(source("return x", "self.to = lambda **_: 1 / 0"))
+    assert (report.findings, report.unjudged) == ((), "ZeroDivisionError: division by zero")
+
+
 # ---- constant outputs --------------------------------------------------------------------------
 
 
