@@ -184,6 +184,7 @@ def _print(reports: Sequence[Report], options: Options) -> None:
     fatal = [r for r in reports if any(f.severity == "fatal" for f in r.findings)]
     weak = [r for r in reports if r.findings and r not in fatal]
     unjudged = [r for r in reports if r.unjudged]
+    partly = sum(bool(r.skipped) and not r.unjudged for r in reports)
     clean = len(reports) - len(fatal) - len(weak) - len(unjudged)
     shrunk = sum(r.shapes == "shrunk" for r in reports)
     table = Table("severity", "finding", "problems", "meaning")
@@ -195,7 +196,7 @@ def _print(reports: Sequence[Report], options: Options) -> None:
     out.print(
         f"{len(reports)} problems on {options.device}, {shrunk} of them shrunk: {len(fatal)} with a"
         f" fatal finding, {len(weak)} with weak ones only, {clean} without,"
-        f" {len(unjudged)} unjudged"
+        f" {len(unjudged)} unjudged; {partly} with a check that was not made"
     )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from kernelassay.errors import LimitError, ProblemError
+from kernelassay.lint.alarm import Alarm, OutOfTime
 from kernelassay.lint.bench import Bench
 from kernelassay.lint.distance import Distance, count_underflown, distance, value_range
 from kernelassay.lint.finding import Finding, Number, Options, Report, Severity, Skipped
@@ -23,37 +23,36 @@ ALARM_SHARE = 0.8
 """At this share of the time limit the check under way is broken off, and the findings handed in."""
 
 
-class _OutOfTime(BaseException):  # no Exception: problem code might catch that
-    pass
-
-
 def examine(problem: Problem, options: Options, note: str = "") -> Report:
     """Lint one problem at its (perhaps shrunk) sizes.
 
     Raises ``MemoryError`` or ``LimitError`` when not even one forward pass stays within the limits.
     """
     report = Report(problem.id, problem.digest, shrunk=problem.shrunk, note=note)
-    examination: _Examination | None = None
-    with _alarm(ALARM_SHARE * options.seconds):
-        kind = "not-loadable"
-        try:
+    alarm = Alarm(ALARM_SHARE * options.seconds)
+    kind = "not-loadable"
+    try:
+        with alarm.armed():
             bench = Bench(load(problem), options.device)
             kind = "reference-raises"
-            examination = _Examination(bench, bench.output(bench.first))
-        except ProblemError as error:
-            if isinstance(error.__cause__, ModuleNotFoundError):
-                return replace(report, unjudged=f"a module is missing: {error.__cause__}")
-            return replace(report, findings=(Finding(kind, "fatal", str(error)),))
-        except _OutOfTime:
-            within = f"did not end within {ALARM_SHARE * options.seconds:g} s"
-            raise LimitError(f"one forward pass {within}", where=problem.id) from None
-        except MemoryError:
-            raise
-        except Exception as error:  # a module that cannot be moved, cast or given its own state
-            return replace(report, unjudged=_first_line(error))
-        examination.run()
+            output = bench.output(bench.first)
+    except ProblemError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            return replace(report, unjudged=f"a module is missing: {error.__cause__}")
+        return replace(report, findings=(Finding(kind, "fatal", str(error)),))
+    except OutOfTime:
+        what = f"one forward pass did not end within {ALARM_SHARE * options.seconds:g} s"
+        raise LimitError(what, where=problem.id) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # a module that cannot be moved, cast or given its own state
+        return replace(report, unjudged=_first_line(error))
+    examination = _Examination(bench, output, alarm)
+    examination.run()
+    seen = examination.inputs or examination.findings
     return replace(
         report,
+        unjudged="" if seen else f"not one input was judged: {examination.skipped[0].reason}",
         findings=tuple(examination.findings),
         skipped=tuple(examination.skipped),
         inputs=examination.inputs,
@@ -62,22 +61,6 @@ def examine(problem: Problem, options: Options, note: str = "") -> Report:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
-
-
-@contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise ``_OutOfTime`` in the body after some time, between two operations of torch."""
-
-    def ring(*_: object) -> None:
-        raise _OutOfTime
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @dataclass(slots=True)
@@ -100,7 +83,8 @@ class _Tally:
 class _Examination:
     bench: Bench
     output: torch.Tensor
-    out_of_time: bool = False
+    alarm: Alarm
+    tally: _Tally = field(default_factory=_Tally)
     exact: torch.Tensor | None = None
     inputs: int = 0
     is_random: bool = False
@@ -122,24 +106,34 @@ class _Examination:
         self._attempt("float64 reference", self._exact_output)
         for name, check in (
             ("unfit-output", self._whole_numbers),
+            ("the first official input", partial(self._judge, 0)),
             ("random-output", self._randomness),
             ("constant-output of inputs", self._input_influence),
-            ("the official inputs", self._official_inputs),
+            ("the other official inputs", self._other_inputs),
             ("constant-output of parameters", self._parameter_influence),
             ("identity-parameter", self._identities),
         ):
             self._attempt(name, check)
+        # Also after an interruption: what the inputs before it showed counts.
+        if not self.inputs:
+            return
+        self._report_nonfinite(self.tally)
+        self._report_shortcuts(self.tally)
+        if self.is_random:
+            self._skip("imprecise-reference", "the output is random")
+        else:
+            self._report_precision(self.tally)
 
     # ---- bookkeeping ---------------------------------------------------------------------------
 
     def _attempt(self, name: str, check: Callable[[], None]) -> None:
-        if self.out_of_time:
+        if self.alarm.rung:
             self._skip(name, "no time was left")
             return
         try:
-            check()
-        except _OutOfTime:
-            self.out_of_time = True
+            with self.alarm.armed():
+                check()
+        except OutOfTime:
             self._skip(name, "broken off: no time was left")
         except ProblemError as error:
             self._skip(name, error.what)
@@ -254,41 +248,30 @@ class _Examination:
                 **_variation_numbers(variation),
             )
 
-    def _official_inputs(self) -> None:
-        tally = _Tally()
-        least, most = value_range(self.output)
-        constant = torch.tensor((least + most) / 2, dtype=torch.float64, device=self.output.device)
-        if self.is_random:
-            self._skip("imprecise-reference", "the output is random")
-        try:
-            for index in range(len(self.bench.seeds)):
-                self._judge(tally, index, constant)
-                self.inputs += 1
-        finally:
-            # What the inputs before an interruption showed counts.
-            self._report_nonfinite(tally)
-            self._report_shortcuts(tally, float(constant))
-            self._report_precision(tally)
+    def _other_inputs(self) -> None:
+        for index in range(1, len(self.bench.seeds)):
+            self._judge(index)
 
-    def _judge(self, tally: _Tally, index: int, constant: torch.Tensor) -> None:
+    def _judge(self, index: int) -> None:
         inputs = self.bench.draw(index) if index else self.bench.first
         output = self.bench.output(inputs) if index else self.output
-        _count(tally, output)
-        if output.shape == self.output.shape:
-            self._shortcuts(tally, inputs, output, constant, index)
         if self.exact is not None and not self.is_random and output.is_floating_point():
             exact = self.bench.output(inputs, torch.float64) if index else self.exact
-            tally.precision.append(distance(output, exact, self.tolerances, equal_nan=True))
-            tally.underflown += count_underflown(output, exact)
+            self.tally.precision.append(distance(output, exact, self.tolerances, equal_nan=True))
+            self.tally.underflown += count_underflown(output, exact)
+        _count(self.tally, output)
+        if output.shape == self.output.shape:
+            self._shortcuts(self.tally, inputs, output, index)
+        self.inputs += 1
 
     def _shortcuts(
         self,
         tally: _Tally,
         inputs: Sequence[Any],
         output: torch.Tensor,
-        constant: torch.Tensor,
         index: int,
     ) -> None:
+        constant = torch.tensor(self._middle(), dtype=torch.float64, device=output.device)
         tally.add_shortcut("zeros", torch.zeros_like(constant), output)
         tally.add_shortcut("constant", constant, output)
         if index:
@@ -296,6 +279,11 @@ class _Examination:
         for position, value in enumerate(inputs):
             if isinstance(value, torch.Tensor) and value.shape == output.shape:
                 tally.add_shortcut(f"copy {position}", value, output)
+
+    def _middle(self) -> float:
+        """The constant nearest to the first output."""
+        least, most = value_range(self.output)
+        return (least + most) / 2
 
     def _report_nonfinite(self, tally: _Tally) -> None:
         if tally.nan or tally.inf:
@@ -310,10 +298,10 @@ class _Examination:
                 elements=tally.count,
             )
 
-    def _report_shortcuts(self, tally: _Tally, constant: float) -> None:
+    def _report_shortcuts(self, tally: _Tally) -> None:
         texts = {
             "zeros": ("zeros-pass", "an output of zeros"),
-            "constant": ("constant-passes", f"the constant {constant:.6g} everywhere"),
+            "constant": ("constant-passes", f"the constant {self._middle():.6g} everywhere"),
             "replay": ("replay-passes", "the output for the first official input"),
         }
         simpler = 0  # tolerances at which a simpler output passes

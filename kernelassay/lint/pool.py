@@ -81,8 +81,9 @@ def _shrunk(problem: Problem, options: Options, run: Callable[..., Any]) -> tupl
         found = run(options.seconds, problem.id, shrink, problem)
         if not found.reason or found.problem.shrunk:
             return found.problem, "; ".join(found.notes)
-        # Networks stay above the budget of a mutation run; here few passes are made.
-        budget = Budget(6_000_000_000, 64 << 20, operations=20_000, evaluations=60)
+        # Networks stay above the budget of a mutation run; here few passes are made. The first
+        # sizes that do are kept: nothing may grow past the length of 1.
+        budget = Budget(6_000_000_000, 64 << 20, operations=20_000, longest=1, evaluations=60)
         larger = run(options.seconds, problem.id, partial(shrink, budget=budget), problem)
     except ProblemError as error:
         return problem, f"not shrunk: {error.what}"
