@@ -20,7 +20,7 @@ from kernelassay.mutation import FAMILIES, RULES, Rule
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
     1: "usage: an unknown name, a bad file, a missing compiler, a damaged or locked session",
-    2: "a gate the user set was missed (`--fail-under`)",
+    2: "a gate the user set was missed (`--fail-under`, `lint --strict`)",
     3: "a control misbehaved, or a replay differs from the stored cell; no score is given",
     4: "nothing to test: no problem, mutant or input is left",
     70: "internal error: a defect of kernelassay",

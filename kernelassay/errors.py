@@ -45,6 +45,10 @@ class ProblemError(KernelassayError):
     """A problem file does not import, lacks a function, hangs, or returns no tensor."""
 
 
+class LimitError(ProblemError):
+    """Problem code passed a limit, or was killed from outside: this need not be its fault."""
+
+
 class UnsupportedError(KernelassayError):
     """A construct the tool knows it cannot handle, named: an ATen op, a CUDA feature."""
 

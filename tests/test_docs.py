@@ -182,6 +182,13 @@ def test_every_finding_is_explained():
     assert {*FINDINGS, "order-dependent"} <= coded(SEMANTICS)
 
 
+def test_every_kind_of_lint_finding_is_explained():
+    from kernelassay.lint import KINDS
+
+    page = (ROOT / "docs" / "explanation" / "lint.md").read_text()
+    assert [kind for kind in KINDS if f"`{kind}`" not in page] == []
+
+
 def test_the_mutant_that_the_readme_shows_exists():
     from kernelassay.execute.bench import ProblemBench
     from kernelassay.mutation import mutants

@@ -18,6 +18,7 @@ import selectors
 import signal
 import struct
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -26,11 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
+from kernelassay.errors import KernelassayError, LimitError, ProblemError, UnsupportedError
 
 OUTPUT_LIMIT = 16 << 20  # bytes a child may print before it is ended
 OUTPUT_KEPT = 64 << 10  # bytes of its output that are kept
 RESULT_LIMIT = 256 << 20  # bytes of a pickled result
+
+_STOP_SECONDS = 0.2  # how soon a child that is to be stopped is
 
 _HEADER = struct.Struct(">Q")
 _PR_SET_PDEATHSIG = 1
@@ -43,6 +46,7 @@ class _Limits:
     seconds: float
     memory_bytes: int
     where: str
+    reserves_space: bool
 
 
 def run_limited(
@@ -52,20 +56,25 @@ def run_limited(
     seconds: float,
     memory_bytes: int,
     where: str,
+    reserves_space: bool = False,
+    stopped: threading.Event | None = None,
 ) -> R:
     """``function(*args)`` in a forked child; returns its result, pickled back.
 
     ``seconds`` is wall time, ``memory_bytes`` what the child may map beyond the parent's address
-    space. The child computes on one torch thread and sees no standard input; what it prints goes
-    into the hint of an error. The result may hold builtin values, numpy arrays and this package's
-    own classes; anything else (a tensor, a function) is refused.
+    space. With ``reserves_space`` only writable private memory counts: CUDA reserves far more
+    address space than it uses. The child computes on one torch thread and sees no standard input;
+    what it prints goes into the hint of an error. The result may hold builtin values, numpy arrays
+    and this package's own classes; anything else (a tensor, a function) is refused. Setting
+    ``stopped``, from another thread, ends the child early.
 
     Raises the ``KernelassayError`` the function raised, or ``ProblemError`` (with ``where``)
-    when it raised anything else, ran out of time or memory, printed too much or ended the process.
+    when it raised anything else or ended the process; its subclass ``LimitError`` when it ran out
+    of time or memory, printed too much or was killed.
     """
     if not sys.platform.startswith("linux"):
         raise UnsupportedError("problem code runs under limits on Linux only", where=where)
-    limits = _Limits(seconds, memory_bytes, where)
+    limits = _Limits(seconds, memory_bytes, where, reserves_space)
     result_read, result_write = os.pipe()
     output_read, output_write = os.pipe()
     sys.stdout.flush()
@@ -82,7 +91,7 @@ def run_limited(
     os.close(output_write)
     child = _Child(pid, result_read, output_read)
     try:
-        ending = child.watch(time.monotonic() + seconds)
+        ending = child.watch(time.monotonic() + seconds, stopped)
     finally:
         status = child.reap()
     value: R = _conclude(child, ending, status, limits)
@@ -128,9 +137,10 @@ def _redirect(output: int) -> None:
 
 def _limit(limits: _Limits) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    column, kind = (5, resource.RLIMIT_DATA) if limits.reserves_space else (0, resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[column])
     space = pages * resource.getpagesize() + limits.memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    resource.setrlimit(kind, (space, space))
     # Backs up the wall clock: ends a busy child even when its parent is stopped.
     cpu = math.ceil(limits.seconds) + 5
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
@@ -178,8 +188,9 @@ class _Child:
     printed: bytearray = field(default_factory=bytearray)
     printed_bytes: int = 0
 
-    def watch(self, deadline: float) -> str:
+    def watch(self, deadline: float, stopped: threading.Event | None) -> str:
         """Collect output until the child answers or ends; why the watch ended."""
+        longest_wait = _STOP_SECONDS if stopped is not None else math.inf
         end = os.pidfd_open(self.pid)
         try:
             with selectors.DefaultSelector() as selector:
@@ -189,7 +200,9 @@ class _Child:
                     left = deadline - time.monotonic()
                     if left <= 0:
                         return "timeout"
-                    ready = {key.fd for key, _ in selector.select(left)}
+                    if stopped is not None and stopped.is_set():
+                        return "stopped"
+                    ready = {key.fd for key, _ in selector.select(min(left, longest_wait))}
                     for descriptor in ready & {self.result, self.output}:
                         if not self._read(descriptor):
                             selector.unregister(descriptor)
@@ -235,24 +248,30 @@ def _conclude(child: _Child, ending: str, status: int, limits: _Limits) -> Any:
     last = printed.splitlines()[-1][:300] if printed else ""
     said = f"; its last output was: {last}" if last else ""
 
-    def failed(what: str, hint: str) -> ProblemError:
-        return ProblemError(what, where=limits.where, hint=hint + said)
+    def failed(what: str, hint: str, kind: type[ProblemError] = ProblemError) -> ProblemError:
+        return kind(what, where=limits.where, hint=hint + said)
 
     memory = failed(
         f"needs more than {limits.memory_bytes >> 20} MB of memory",
         "use smaller sizes, or raise the memory limit",
+        LimitError,
     )
     if ending == "timeout":
         raise failed(
             f"did not end within {limits.seconds:g} s",
             "look for an endless loop, or use smaller sizes",
+            LimitError,
         )
+    if ending == "stopped":
+        raise failed("was stopped", "run it again", LimitError)
     if ending == "output":
-        raise failed(f"printed more than {OUTPUT_LIMIT >> 20} MB", "remove the output")
+        raise failed(f"printed more than {OUTPUT_LIMIT >> 20} MB", "remove the output", LimitError)
     if ending == "died":
         code = os.waitstatus_to_exitcode(status)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        raise failed(f"the process {how}", "a problem file must not end its process")
+        # Nothing but the system (or a person) sends SIGKILL: mostly, memory has run out.
+        kind = LimitError if code == -signal.SIGKILL else ProblemError
+        raise failed(f"the process {how}", "a problem file must not end its process", kind)
     (length,) = _HEADER.unpack_from(child.message)
     if length > RESULT_LIMIT:
         raise failed(f"returned more than {RESULT_LIMIT >> 20} MB", "return less")
