@@ -33,8 +33,9 @@ class Call:
     ``sources`` maps a style (:data:`PLAIN`, :data:`OPTIMISED`) to its ``.cu`` text; all styles
     share the parameter list of ``launch``. ``operands`` and ``outputs`` bind pointer parameters
     of ``launch`` to graph nodes, as (parameter name, node name) pairs. Operands are handed over
-    contiguous. ``scalars`` computes the remaining parameters from a traced graph of the *same
-    structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an assumption.
+    contiguous. ``starts`` pairs an output's parameter with the node it begins as a copy of; other
+    outputs begin unwritten. ``scalars`` computes the remaining parameters from a traced graph of the
+    *same structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an assumption.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Call:
     outputs: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...]
     scalars: Callable[[Mapping[str, Any]], Mapping[str, Scalar]] = field(compare=False)
+    starts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ measurement can be repeated without planning again.
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def make_plan(
         correct = run(population.correct_kernels, problem.id, calls, tools)
         base["benign"] = correct.records()
         progress("checking inputs")
-        _gate(base, worker, correct.originals, correct.benign, options)
+        _gate(base, problem, worker, correct.originals, correct.benign, options)
         if base["refused"]:
             return base
         progress("mutating and compiling")
@@ -95,7 +96,7 @@ def refused_plan(problem: Problem, reason: str) -> dict[str, Any]:
 
 def problem_record(problem: Problem) -> dict[str, Any]:
     """The stored facts of a problem."""
-    return {
+    record = {
         "id": problem.id,
         "level": problem.level,
         "origin": problem.origin,
@@ -104,6 +105,10 @@ def problem_record(problem: Problem) -> dict[str, Any]:
         "official_shape": problem.official_shape,
         "shrunk": [list(pair) for pair in problem.shrunk],
     }
+    if problem.kernel is not None:
+        kernel = problem.kernel
+        record["kernel"] = {"path": kernel.path, "digest": kernel.digest, "note": kernel.note}
+    return record
 
 
 def spec_of(record: Mapping[str, Any]) -> InputSpec:
@@ -123,15 +128,18 @@ def _call_record(call: CallInfo) -> dict[str, Any]:
 
 def _gate(
     base: dict[str, Any],
+    problem: Problem,
     worker: Worker,
     originals: Mapping[str, Candidate],
     benign: Sequence[Candidate],
     options: PlanOptions,
 ) -> None:
     """Measure references, originals and benign variants on every input; admit or refuse."""
-    specs = worker.battery(options.quick)
+    specs: Sequence[InputSpec] = worker.battery(options.quick)
     if options.max_inputs is not None:
         specs = specs[: options.max_inputs]
+    if problem.kernel is not None:
+        specs = [spec for spec in specs if not _skipped(spec.id, problem.kernel.skip)]
     for spec in specs:
         unit = worker.measure(spec, originals, benign)
         record = _input_record(spec, unit)
@@ -152,6 +160,10 @@ def _gate(
     unfit = [r for r in base["inputs"] if r["group"] == "official" and not r["valid"]]
     if unfit:
         base["refused"] = f"the official input {unfit[0]['id']} is not valid: {unfit[0]['reason']}"
+
+
+def _skipped(input_id: str, globs: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(input_id, glob) for glob in globs)
 
 
 def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:

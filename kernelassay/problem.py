@@ -29,6 +29,8 @@ from kernelassay.errors import KernelassayError, ProblemError, unknown_name
 if TYPE_CHECKING:
     import torch
 
+    from kernelassay.user.kernel_file import KernelFile
+
 REQUIRED_NAMES = ("Model", "get_inputs", "get_init_inputs")
 
 # The seed KernelBench builds its models with.
@@ -91,7 +93,8 @@ class Problem:
     """A problem file, parsed but not executed.
 
     ``shrunk`` holds the overrides that scale it down from the sizes in the file; the source text
-    stays as it was.
+    stays as it was. ``kernel`` is a user's kernel that stands in for the whole forward; without
+    one the op library supplies the substrate.
     """
 
     id: str
@@ -101,6 +104,7 @@ class Problem:
     source: str
     levers: tuple[Lever, ...]
     shrunk: tuple[tuple[str, int], ...] = ()
+    kernel: KernelFile | None = None
 
     @property
     def official_shape(self) -> bool:
@@ -109,8 +113,9 @@ class Problem:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the source and the scaling, in hex."""
-        text = repr((self.source, tuple(sorted(self.shrunk))))
+        """SHA-256 over the source, the scaling, and the kernel if there is one, in hex."""
+        parts: tuple[Any, ...] = (self.source, tuple(sorted(self.shrunk)))
+        text = repr(parts if self.kernel is None else (*parts, self.kernel.digest))
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property

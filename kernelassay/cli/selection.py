@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Selection:
     level: int | None
     files: tuple[Path, ...]
     quick: bool = False
+    kernel: Path | None = None
 
     def problems(self) -> tuple[Problem, ...]:
         """The selected problems, without executing their files.
@@ -74,6 +75,17 @@ class Selection:
             chosen += [p for p in matching if p not in chosen]
         return tuple(chosen)
 
+    def _with_kernel(self, pool: Sequence[Problem]) -> Problem:
+        from kernelassay.user.kernel_file import read_kernel
+
+        assert self.kernel is not None
+        if len(pool) != 1 or self.kernelbench is not None:
+            raise UsageError(
+                "--kernel needs the one problem it computes",
+                hint="name its file: --problem my_problem.py",
+            )
+        return replace(pool[0], kernel=read_kernel(self.kernel))
+
     def _pool(self) -> tuple[Problem, ...]:
         from kernelassay.kernelbench import kernelbench_problems
         from kernelassay.problem import read_problem
@@ -85,6 +97,8 @@ class Selection:
         elif self.level is not None:
             raise UsageError("--level needs --kernelbench DIR")
         pool += [read_problem(path) for path in self.files]
+        if self.kernel is not None:
+            pool = [self._with_kernel(pool)]
         names = [problem.id for problem in pool]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -125,6 +139,13 @@ def problem_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
+
+
+kernel_option = click.option(
+    "--kernel",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Mutate this CUDA file of your own, which computes the one --problem.",
+)
 
 
 def selected_rules(patterns: Sequence[str]) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.references import run_model
 from kernelassay.substrate.lowering import bind, lower
 from kernelassay.trace import Traced, evaluate, meta, trace
+from kernelassay.user.whole import trace_whole, whole_call
 
 MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
@@ -82,6 +83,7 @@ class _Baseline:
     operands: dict[str, NDArray[Any]]
     buffers: dict[str, Buffer]
     outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]]
+    starts: dict[str, NDArray[Any]]
     downstream: tuple[str, ...]
     raw: dict[str, bytes]
     fuel: int
@@ -99,7 +101,7 @@ class ProblemBench:
         self._launchers: dict[str, Launcher] = {}
         loaded = self.loaded(())
         self.traced = self.trace((), loaded, loaded.draw(MODEL_SEED))
-        self.calls: tuple[Call, ...] = lower(self.traced)
+        self.calls: tuple[Call, ...] = self.lower(self.traced)
 
     def loaded(self, overrides: tuple[tuple[str, int], ...]) -> LoadedProblem:
         """The problem's module with some sizes changed (cached)."""
@@ -116,8 +118,14 @@ class ProblemBench:
         )
         key = (overrides, layout)
         if key not in self._traced:
-            self._traced[key] = trace(loaded.build_model(MODEL_SEED), tuple(inputs))
+            tracer = trace if self.problem.kernel is None else trace_whole
+            self._traced[key] = tracer(loaded.build_model(MODEL_SEED), tuple(inputs))
         return self._traced[key]
+
+    def lower(self, traced: Traced) -> tuple[Call, ...]:
+        """The calls that cover a graph: the op library's, or the one of a user's kernel."""
+        kernel = self.problem.kernel
+        return lower(traced) if kernel is None else (whole_call(kernel, traced),)
 
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
@@ -249,9 +257,10 @@ class InputBench:
             view = buffer.array.view(np.dtype(dtype)).reshape(tuple(value.shape))
             outputs[parameter] = (name, value, view)
             buffers[parameter] = buffer
+        starts = {p: self.values[name].detach().contiguous().numpy() for p, name in call.starts}
         downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
         blank = Cell("", self.spec.id, cell.OK, "", False, False, 0, (), "", None, None, None)
-        return _Baseline(scalars, operands, buffers, outputs, downstream, {}, 0, blank)
+        return _Baseline(scalars, operands, buffers, outputs, starts, downstream, {}, 0, blank)
 
     def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
         order: list[str] = []
@@ -271,8 +280,10 @@ class InputBench:
             plan = self.bench.launcher(candidate.id, candidate.source).plan(baseline.scalars)
         except LaunchError as error:
             return RunResult(error.outcome, str(error), (), 0, ())
-        for _, _, view in baseline.outputs.values():
+        for parameter, (_, _, view) in baseline.outputs.items():
             oracle.poison(view)
+            if parameter in baseline.starts:
+                view[...] = baseline.starts[parameter]
         for step in plan.steps:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())

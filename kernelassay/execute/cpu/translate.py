@@ -160,7 +160,7 @@ def _unsupported_name(
 
 def _unsupported_directive(text: str) -> Iterator[str]:
     include = _INCLUDE.match(text)
-    if include and not _accepted_header(include.group(1)):
+    if include and not accepted_header(include.group(1)):
         yield f"#include <{include.group(1)}>"
     if re.match(r"#\s*define", text):
         words = {token.text for token in tokenize(text[1:])}
@@ -170,7 +170,7 @@ def _unsupported_directive(text: str) -> Iterator[str]:
             yield _FEATURES[name].format(name=name)
 
 
-def _accepted_header(name: str) -> bool:
+def accepted_header(name: str) -> bool:
     """Whether everything device code may use of a header is in the shim."""
     return (
         name in _CUDA_HEADERS
