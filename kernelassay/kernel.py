@@ -34,8 +34,9 @@ class Call:
     share the parameter list of ``launch``. ``operands`` and ``outputs`` bind pointer parameters
     of ``launch`` to graph nodes, as (parameter name, node name) pairs. Operands are handed over
     contiguous. ``starts`` pairs an output's parameter with the node it begins as a copy of; other
-    outputs begin unwritten. ``scalars`` computes the remaining parameters from a traced graph of the
-    *same structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an assumption.
+    outputs begin unwritten. ``scalars`` computes the remaining parameters from a traced graph of
+    the *same structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an
+    assumption.
     """
 
     id: str

@@ -145,7 +145,7 @@ def _gate(
         record = _input_record(spec, unit)
         base["inputs"].append(record)
         if unit.broken:
-            base["refused"] = f"not admitted on input {spec.id}: {unit.rejected}"
+            base["refused"] = _not_admitted(problem, spec, unit.rejected)
             return
         if not unit.rejected and unit.facts is not None:
             refusal = gate.refusal(
@@ -153,13 +153,34 @@ def _gate(
                 official=spec.group == "official",
                 magnitude=unit.facts.magnitude,
                 reference_error=unit.facts.reference_error,
+                bound=gate.admission_bound(unit.facts.output_dtypes),
             )
             if refusal:
-                base["refused"] = f"not admitted on input {spec.id}: {refusal}"
+                base["refused"] = _not_admitted(problem, spec, refusal)
                 return
     unfit = [r for r in base["inputs"] if r["group"] == "official" and not r["valid"]]
     if unfit:
         base["refused"] = f"the official input {unfit[0]['id']} is not valid: {unfit[0]['reason']}"
+
+
+def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:
+    """The reason a problem is refused; for a user's kernel, with what its author can do."""
+    text = f"not admitted on input {spec.id}: {reason}"
+    if problem.kernel is None:
+        return text
+    if spec.overrides:
+        advice = (
+            "the problem allows these sizes; if the kernel is not meant for them, say so:"
+            " `// kernelassay: require ...`"
+        )
+    elif spec.group != "official":
+        advice = (
+            "the reference is defined on these values; if the kernel is not meant for them, say so:"
+            f" `// kernelassay: skip {spec.id}`"
+        )
+    else:
+        advice = "check the bindings and the launch in the header, then the kernel"
+    return f"{text}\n  hint: {advice}"
 
 
 def _skipped(input_id: str, globs: Sequence[str]) -> bool:

@@ -24,7 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelassay.errors import KernelassayError, ProblemError, unknown_name
+from kernelassay.errors import (
+    KernelassayError,
+    ProblemError,
+    UnsupportedError,
+    unknown_name,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -226,19 +231,21 @@ class LoadedProblem:
             )
         return list(inputs)
 
-    def forward(self, model: torch.nn.Module, inputs: Sequence[Any]) -> torch.Tensor:
-        """``model(*inputs)`` without gradients; the one tensor it returns."""
+    def forward(self, model: torch.nn.Module, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """``model(*inputs)`` without gradients, as a flat tuple of tensors.
+
+        Raises ``UnsupportedError`` for an output no kernel can be compared with.
+        """
         import torch
+
+        from kernelassay.references import flat_outputs
 
         with torch.no_grad(), _blamed(self.problem, "the model fails on its inputs"):
             output = model(*inputs)
-        if not isinstance(output, torch.Tensor):
-            raise ProblemError(
-                f"the model returns a {type(output).__name__}, no tensor",
-                where=self.problem.path,
-                hint="a Model returns one tensor",
-            )
-        return output
+        try:
+            return flat_outputs(output)
+        except UnsupportedError as error:
+            raise UnsupportedError(error.what, where=self.problem.path, hint=error.hint) from None
 
     def _require_sequence(self, function: str, value: object) -> None:
         if not isinstance(value, (list, tuple)):

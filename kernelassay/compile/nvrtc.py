@@ -44,7 +44,29 @@ PRELUDE = """\
 #ifndef LLONG_MAX
 #define LLONG_MAX 9223372036854775807LL
 #endif
+#ifndef UINT_MAX
+#define UINT_MAX 0xffffffffu
+#endif
+#ifndef DBL_MAX
+#define DBL_MAX 1.7976931348623157e+308
+#endif
+#ifndef M_PI
+#define M_PI 3.14159265358979323846
+#endif
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
 """
+
+# What cooperative_groups.h takes from libcu++, a wheel of its own: macros that NVRTC has built in,
+# and type traits, of which it brings a copy.
+_TARGET_HEADER = b"#pragma once\n"
+_OWN_TRAITS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +150,10 @@ def compile_program(program: str, extra: tuple[str, ...] = ()) -> Compilation:
     nvrtc = _bindings()
     success = nvrtc.nvrtcResult.NVRTC_SUCCESS
     includes = (f"--include-path={path}" for path in include_directories())
-    options = [option.encode() for option in (*OPTIONS, *includes, *extra)]
-    code, handle = nvrtc.nvrtcCreateProgram(program.encode(), b"kernels.cu", 0, [], [])
+    options = [option.encode() for option in (*OPTIONS, _OWN_TRAITS, *includes, *extra)]
+    code, handle = nvrtc.nvrtcCreateProgram(
+        program.encode(), b"kernels.cu", 1, [_TARGET_HEADER], [b"nv/target"]
+    )
     if code != success:
         raise ToolchainError(f"NVRTC cannot make a program: {code}")
     try:

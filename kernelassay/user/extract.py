@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from kernelassay.compile.lexing import DIRECTIVE, NAME, Token, join, matching, tokenize
 from kernelassay.compile.source import LAUNCH, split
 from kernelassay.errors import KernelSyntaxError, UnsupportedError, UsageError, unknown_name
-from kernelassay.execute.cpu.translate import accepted_header
+from kernelassay.execute.cpu.translate import CUDA_HEADERS, accepted_header
 from kernelassay.user import items as kinds
 from kernelassay.user.header import template_arguments
+from kernelassay.user.includes import Lines, assembled
 from kernelassay.user.items import Item, Layout, angle_end, layout
 
 _INCLUDED = re.compile(r"#\s*include\s*[<\"]([^>\"]+)[>\"]")
@@ -44,22 +45,25 @@ class Extract:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFile:
-    """A file, tokenised once."""
+    """A file with its project's headers, tokenised once; ``lines`` says where each came from."""
 
     text: str
     path: str
+    lines: Lines
     tokens: tuple[Token, ...]
     layout: Layout
 
     @classmethod
     def read(cls, text: str, path: str) -> DeviceFile:
-        """The items of ``text``."""
-        tokens = tuple(tokenize(text))
-        return cls(text, path, tokens, layout(tokens, text))
+        """The items of ``text`` and of the headers beside it."""
+        whole, lines = assembled(text, path)
+        tokens = tuple(tokenize(whole))
+        return cls(whole, path, lines, tokens, layout(tokens, whole))
 
     def where(self, token: Token) -> str:
         """``path:line`` of a token."""
-        return f"{self.path}:{self.text.count(chr(10), 0, token.start) + 1}"
+        path, line = self.lines[self.text.count("\n", 0, token.start)]
+        return f"{path}:{line}"
 
     @property
     def has_launch(self) -> bool:
@@ -165,6 +169,7 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
         for item in dropped
         if item.kind == kinds.INCLUDE
     )
+    includes = tuple(name for name in includes if not accepted_header(name))
     functions = tuple(item.name for item in dropped if item.kind == kinds.FUNCTION)
     return Extract("\n".join([text.rstrip(), *appended]) + "\n", includes, functions)
 
@@ -196,7 +201,7 @@ def _reachable(file: DeviceFile, kernels: set[str], uses: set[str]) -> set[Item]
     for item in file.layout.items:
         if item.kind == kinds.INCLUDE:
             match = _INCLUDED.match(file.tokens[item.first].text)
-            if match and accepted_header(match[1]):
+            if match and match[1] in CUDA_HEADERS:
                 kept.add(item)
         else:
             asserts = item.kind == kinds.ASSERTION and not item.uses & unkept
@@ -211,7 +216,7 @@ def _is_device(item: Item, kernels: set[str], uses: set[str]) -> bool:
         if item.kernel:
             return item.name in kernels
         return item.device or (item.name == LAUNCH and LAUNCH in uses)
-    return item.kind in (kinds.DEFINE, kinds.TYPE, kinds.VARIABLE)
+    return item.kind in (kinds.DEFINE, kinds.TYPE) or (item.kind == kinds.VARIABLE and item.device)
 
 
 # ---- edits ------------------------------------------------------------------------------------

@@ -23,6 +23,11 @@ _ATTRIBUTES = frozenset(
     {"__launch_bounds__", "__attribute__", "__align__", "alignas", "__cluster_dims__",
      "__maxnreg__", "__block_size__", "decltype", "noexcept", "__builtin_align__"}
 )  # fmt: skip
+# What marks a function, and a variable, that device code may use.
+_DEVICE_WORDS = (
+    frozenset({"__device__", "constexpr"}),
+    frozenset({"__device__", "constexpr", "const", "__constant__", "__shared__"}),
+)
 _TYPE_WORDS = frozenset({"struct", "class", "union", "enum"})
 
 
@@ -156,7 +161,7 @@ class _Reader:
             last=last,
             defines=frozenset(names),
             uses=frozenset(token.text for token in part if token.kind == NAME),
-            device="__device__" in specifiers or "constexpr" in specifiers,
+            device=bool(specifiers & _DEVICE_WORDS[kind == VARIABLE]),
             kernel=kind == FUNCTION and "__global__" in specifiers,
             template=words[:1] == ["template"],
         )

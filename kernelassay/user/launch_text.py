@@ -130,7 +130,7 @@ def bind_own(file: DeviceFile, header: Header, device: str) -> Bound:
                 where=header.at(statement.line),
                 hint="allocate and fill buffers in `launch`, with cudaMalloc and cudaMemset",
             )
-    parts = split(device)
+    parts = split(file.text)
     bound = {s.name: s for s in header.statements if isinstance(s, Tensor | Number)}
     sizes = {p.parameter: p for p in header.properties}
     buffers: list[Buffer] = []
@@ -138,8 +138,7 @@ def bind_own(file: DeviceFile, header: Header, device: str) -> Bound:
     expressions: list[tuple[str, str]] = []
     for position, tokens in enumerate(split_commas(parts.parameters)):
         kind, name = parameter(tokens)
-        line = device.count("\n", 0, tokens[0].start) + 1
-        what = f"parameter {position + 1} {name!r} ({kind}) of launch at {file.path}:{line}"
+        what = f"parameter {position + 1} {name!r} ({kind}) of launch at {file.where(tokens[0])}"
         binding = bound.get(name)
         if kind.endswith("*"):
             if not isinstance(binding, Tensor):
@@ -351,7 +350,9 @@ def _number_type(number: Number, uses: Sequence[_Use]) -> str:
 def _function(
     buffers: Iterable[Buffer], quantities: Iterable[Quantity], body: Sequence[str]
 ) -> str:
-    parameters = ", ".join(f"{p.type} {p.parameter}" for p in (*buffers, *quantities))
+    declared = [f"{b.type} {b.parameter}" for b in buffers]
+    declared += [f"{q.type} {q.parameter}" for q in quantities]
+    parameters = ", ".join(declared)
     lines = "".join(f"    {line}\n" for line in body)
     return f"\nvoid launch({parameters}) {{\n{lines}}}\n"
 
