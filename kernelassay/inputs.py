@@ -24,6 +24,7 @@ from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 if TYPE_CHECKING:
     import torch
 
+GIVEN = "given:"
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 36
 QUICK_BATTERY = 22
@@ -96,7 +97,8 @@ _CHOICE_LIMIT = 0.05
 class InputSpec:
     """One test input of a problem.
 
-    ``transform`` names an entry of ``input_values.TRANSFORMS``. ``overrides`` are lever values,
+    ``transform`` names an entry of ``input_values.TRANSFORMS``, or is ``given:<path>``: the list of
+    tensors and numbers that ``torch.save`` put there, as they are. ``overrides`` are lever values,
     ``parameters`` is ``official``, ``redrawn:<seed>`` or ``redrawn:<seed>:x<factor>``, ``layout``
     is ``contiguous`` or ``strided``.
     """
@@ -212,6 +214,7 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
     from kernelassay.gate import VALIDITY_TOLERANCE
     from kernelassay.measure import TooLargeError, measure
     from kernelassay.references import disagreement
+    from kernelassay.user.whole import accepts
 
     own = measure(load(problem), fake=True)
     work = max(GROWTH * own.work, SMALL_WORK)
@@ -228,6 +231,8 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
             return "refused"
         if found.work > work or found.elements > elements:
             return "too-large"
+        if problem.kernel is not None and not accepts(problem.kernel, loaded(overrides)):
+            return "refused"
         return "fits" if found.finite else "refused"
 
     def precise(spec: InputSpec) -> bool:
@@ -276,6 +281,10 @@ def materialise(
             where=spec.id,
             hint="load the problem with the input's overrides",
         )
+    if spec.transform.startswith(GIVEN):
+        import torch
+
+        return list(torch.load(spec.transform.removeprefix(GIVEN))), _state(loaded, spec)
     if spec.transform not in TRANSFORMS:
         raise unknown_name("transform", spec.transform, TRANSFORMS)
     if spec.layout not in ("contiguous", "strided"):

@@ -31,6 +31,8 @@ class PlanOptions:
     quick: bool
     backend: str
     max_inputs: int | None = None
+    given: tuple[InputSpec, ...] = ()
+    """Inputs that somebody handed over, measured after the battery's."""
 
 
 Progress = Callable[[str], None]
@@ -140,6 +142,7 @@ def _gate(
         specs = specs[: options.max_inputs]
     if problem.kernel is not None:
         specs = [spec for spec in specs if not _skipped(spec.id, problem.kernel.skip)]
+    specs = [*specs, *options.given]
     for spec in specs:
         unit = worker.measure(spec, originals, benign)
         record = _input_record(spec, unit)

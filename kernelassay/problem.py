@@ -227,7 +227,7 @@ class LoadedProblem:
             raise ProblemError(
                 "get_inputs() returns no tensor",
                 where=self.problem.path,
-                hint="return a list with at least one tensor",
+                hint="return a flat list with at least one tensor",
             )
         return list(inputs)
 
@@ -283,6 +283,13 @@ def load(problem: Problem, overrides: Mapping[str, int] | None = None) -> Loaded
     )
 
 
+def device_hint(message: str) -> str:
+    """What to do about an exception that says a GPU is missing; "" for any other."""
+    if re.search(r"\bcuda\b|\bgpu\b|nvidia", message, re.IGNORECASE) is None:
+        return ""
+    return "problems run on the CPU: drop .cuda() and device='cuda'"
+
+
 @contextmanager
 def _blamed(problem: Problem, what: str) -> Iterator[None]:
     """Turn an exception of problem code into a ProblemError that names its line."""
@@ -303,7 +310,9 @@ def _blamed(problem: Problem, what: str) -> Iterator[None]:
         where = f"{problem.path}:{lines[-1]}" if lines else problem.path
         message = str(error).strip().splitlines()
         first = f": {message[0][:300]}" if message else ""
-        raise ProblemError(f"{what}: {type(error).__name__}{first}", where=where) from error
+        raise ProblemError(
+            f"{what}: {type(error).__name__}{first}", where=where, hint=device_hint(str(error))
+        ) from error
 
 
 # ---- levers in the syntax tree ----------------------------------------------------------------

@@ -104,6 +104,12 @@ class ProblemBench:
         loaded = self.loaded(())
         self.traced = self.trace((), loaded, loaded.draw(MODEL_SEED))
         self.calls: tuple[Call, ...] = self.lower(self.traced)
+        if not self.calls:
+            raise UnsupportedError(
+                "the module computes nothing: its outputs are inputs, parameters or views of them",
+                where=problem.id,
+                hint="there is no kernel to mutate",
+            )
 
     def loaded(self, overrides: tuple[tuple[str, int], ...]) -> LoadedProblem:
         """The problem's module with some sizes changed (cached)."""

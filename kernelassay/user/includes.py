@@ -27,9 +27,8 @@ def _put(
         match = _QUOTED.match(line)
         header = Path(path).parent / match[1] if match else None
         if header is None or not header.is_file():
-            if line.strip() == "#pragma once":
-                line = ""  # each header is put in once
-            out.append(line)
+            # Each header is put in once, whatever it says.
+            out.append("" if line.strip() == "#pragma once" else line)
             lines.append((path, number))
         elif header.resolve() not in seen:
             seen.add(header.resolve())

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from kernelassay.compile.launcher import launch_plan
 from kernelassay.errors import UnsupportedError, UsageError
 from kernelassay.kernel import OPTIMISED, Call, Launch, Scalar
+from kernelassay.problem import MODEL_SEED, LoadedProblem
 from kernelassay.references import flat_outputs
 from kernelassay.trace import Traced, meta, state_of
 from kernelassay.user.kernel_file import KernelFile
@@ -137,6 +138,18 @@ def whole_call(kernel: KernelFile, traced: Traced) -> Call:
         scalars=lambda found: _quantities(kernel, traced, found),
         starts=starts,
     )
+
+
+def accepts(kernel: KernelFile, loaded: LoadedProblem) -> bool:
+    """Whether the header's requirements hold at the sizes of a loaded problem."""
+    if not kernel.requirements:
+        return True
+    try:
+        traced = trace_whole(loaded.build_model(), tuple(loaded.draw(MODEL_SEED)))
+        _quantities(kernel, traced, traced.nodes)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def _checked_outputs(
