@@ -64,7 +64,7 @@ def make_plan(
         calls = worker.open(problem)
         base["calls"] = [_call_record(call) for call in calls]
         progress("compiling the correct kernels")
-        correct = run(population.correct_kernels, problem.id, calls, tools)
+        correct = _correct_kernels(problem, calls, tools, run)
         base["benign"] = correct.records()
         progress("checking inputs")
         _gate(base, problem, worker, correct.originals, correct.benign, options)
@@ -82,6 +82,20 @@ def make_plan(
     except KernelassayError as error:
         base["refused"] = str(error)
     return base
+
+
+def _correct_kernels(
+    problem: Problem, calls: Sequence[CallInfo], tools: Toolbox, run: Runner
+) -> population.CorrectKernels:
+    try:
+        correct: population.CorrectKernels = run(
+            population.correct_kernels, problem.id, calls, tools
+        )
+    except KernelassayError as error:
+        if problem.kernel is None or not problem.kernel.note or error.hint:
+            raise
+        raise type(error)(error.what, where=error.where, hint=problem.kernel.note) from error
+    return correct
 
 
 def refused_plan(problem: Problem, reason: str) -> dict[str, Any]:

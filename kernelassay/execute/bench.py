@@ -25,7 +25,7 @@ from kernelassay.cell import Cell
 from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.execute.cpu.build import Image
-from kernelassay.execute.cpu.device import Buffer, CpuDevice
+from kernelassay.execute.cpu.device import Buffer, CpuDevice, Role
 from kernelassay.inputs import InputSpec, digest, materialise
 from kernelassay.kernel import Call, Finding, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
@@ -283,15 +283,16 @@ class InputBench:
             operands[parameter] = array.reshape(-1).view(np.uint8)
             buffer.array[:] = operands[parameter]
             buffers[parameter] = buffer
+        starts = {p: self.values[name].detach().contiguous().numpy() for p, name in call.starts}
         outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]] = {}
         for parameter, name in call.outputs:
             value = self.values[name]
-            buffer = device.buffer(parameter, value.numel() * value.element_size(), role="output")
+            role: Role = "updated" if parameter in starts else "output"
+            buffer = device.buffer(parameter, value.numel() * value.element_size(), role=role)
             dtype = meta(self.traced.nodes[name]).dtype
             view = buffer.array.view(np.dtype(dtype)).reshape(tuple(value.shape))
             outputs[parameter] = (name, value, view)
             buffers[parameter] = buffer
-        starts = {p: self.values[name].detach().contiguous().numpy() for p, name in call.starts}
         downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
         blank = Cell("", self.spec.id, cell.OK, "", False, False, 0, (), "", None, None, None)
         return _Baseline(scalars, operands, buffers, outputs, starts, downstream, {}, 0, blank)

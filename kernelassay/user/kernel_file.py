@@ -17,6 +17,8 @@ from kernelassay.user.extract import DeviceFile, Extract, Instance, extract, ins
 from kernelassay.user.header import Header, LaunchLine, Require, Tensor, read_header
 from kernelassay.user.launch_text import Buffer, Quantity
 
+_NAMED = 6
+
 
 @dataclass(frozen=True, slots=True)
 class KernelFile:
@@ -192,8 +194,12 @@ def _names(header: Header) -> set[str]:
 
 def _note(device: Extract) -> str:
     parts = []
-    if device.left_out_includes:
-        parts.append(f"includes {', '.join(device.left_out_includes)}")
-    if device.left_out_functions:
-        parts.append(f"functions {', '.join(device.left_out_functions)}")
+    for kind, names in (
+        ("includes", device.left_out_includes),
+        ("functions", device.left_out_functions),
+    ):
+        unique = list(dict.fromkeys(names))
+        if unique:
+            more = f" and {len(unique) - _NAMED} more" if len(unique) > _NAMED else ""
+            parts.append(f"{kind} {', '.join(unique[:_NAMED])}{more}")
     return f"left out as host code: {'; '.join(parts)}" if parts else ""

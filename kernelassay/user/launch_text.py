@@ -93,6 +93,7 @@ class _Use:
     type: str
     what: str
     exact: bool
+    line: int = 0
 
 
 def make(file: DeviceFile, header: Header, device: str, names: Mapping[int, str]) -> Bound:
@@ -243,7 +244,7 @@ def _check_arguments(
                 hint=f"sizes are written {pointers[0]}.shape[0] and {pointers[0]}.numel",
             )
         for used in names:
-            uses.setdefault(used, []).append(_Use(kind, what, text == used))
+            uses.setdefault(used, []).append(_Use(kind, what, text == used, line.line))
 
 
 def _known_type(kind: str) -> bool:
@@ -274,9 +275,9 @@ def _parameters(
         numbers = [use for use in used if not use.type.endswith("*")]
         if pointers and numbers:
             raise UsageError(
-                f"{tensor.name!r} is used as a buffer ({pointers[0].what}) and as a number"
-                f" ({numbers[0].what})",
-                where=header.at(tensor.line),
+                f"{numbers[0].what} needs a number, the launch gives the buffer {tensor.name!r}",
+                where=header.at(numbers[0].line),
+                hint=f"sizes are written {tensor.name}.shape[0] and {tensor.name}.numel",
             )
         if pointers:
             buffers.append(_buffer(tensor, pointers, header))

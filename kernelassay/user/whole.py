@@ -15,9 +15,9 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from kernelassay.compile.launcher import launch_plan
-from kernelassay.errors import UnsupportedError, UsageError
+from kernelassay.errors import ProblemError, UnsupportedError, UsageError
 from kernelassay.kernel import OPTIMISED, Call, Launch, Scalar
-from kernelassay.problem import MODEL_SEED, LoadedProblem
+from kernelassay.problem import MODEL_SEED, LoadedProblem, device_hint
 from kernelassay.references import flat_outputs
 from kernelassay.trace import Traced, meta, state_of
 from kernelassay.user.kernel_file import KernelFile
@@ -103,7 +103,15 @@ class _Forward:
         # A forward in train mode changes buffers: it gets copies.
         state = {name: v.clone() for name, v in zip(self.names, values, strict=True)}
         with torch.no_grad():
-            return flat_outputs(torch.func.functional_call(self.module, state, tuple(inputs)))
+            try:
+                found = torch.func.functional_call(self.module, state, tuple(inputs))
+            except Exception as error:  # problem code raises whatever it likes
+                first = str(error).strip().splitlines()[:1]
+                raise ProblemError(
+                    f"the model fails on its inputs: {type(error).__name__}: {''.join(first)}",
+                    hint=device_hint(str(error)),
+                ) from error
+        return flat_outputs(found)
 
 
 def whole_call(kernel: KernelFile, traced: Traced) -> Call:

@@ -110,7 +110,8 @@ def test_static_kernels_get_c_linkage():
 
 def test_assertions_on_what_is_kept_stay():
     found = device(
-        "constexpr int A = 4;\nconstexpr int B = 5;\nstatic_assert(A == 4);\nstatic_assert(B == 5);\n"
+        "constexpr int A = 4;\nconstexpr int B = 5;\nstatic_assert(A == 4);\n"
+        "static_assert(B == 5);\n"
         "__global__ void k(int* y) { y[0] = A; }\n"
     )
     assert "A == 4" in found.text

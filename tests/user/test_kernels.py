@@ -89,10 +89,10 @@ __global__ void softmax(const float* x, float* y, int cols) {
 )
 
 VECTORS = headed(
-    FLAT + "require arg0.numel % 4 == 0\ndouble4<<<(n / 4 + 63) / 64, 64>>>(x, y, n)",
+    FLAT + "require arg0.numel % 4 == 0\ntwice4<<<(n / 4 + 63) / 64, 64>>>(x, y, n)",
     """\
 #define FLOAT4(value) (reinterpret_cast<float4*>(&(value))[0])
-__global__ void double4(float* x, float* y, int n) {
+__global__ void twice4(float* x, float* y, int n) {
     const int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
     float4 v = FLOAT4(x[i]);
@@ -282,7 +282,8 @@ def test_values_the_kernel_is_not_made_for_are_left_out_by_skip(desk, tmp_path):
 __global__ void naive(const float* x, float* y, int cols) {
     float total = 0.0f;
     for (int i = 0; i < cols; i++) total += expf(x[blockIdx.x * cols + i]);
-    for (int i = 0; i < cols; i++) y[blockIdx.x * cols + i] = expf(x[blockIdx.x * cols + i]) / total;
+    for (int i = 0; i < cols; i++)
+        y[blockIdx.x * cols + i] = expf(x[blockIdx.x * cols + i]) / total;
 }
 """
     header = ROWS + "naive<<<rows, 1>>>(x, y, cols)"
