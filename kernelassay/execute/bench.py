@@ -10,7 +10,6 @@ This module executes problem code, so it is used inside worker processes only.
 
 from __future__ import annotations
 
-import hashlib
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,9 @@ from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.execute.cpu.build import Image
 from kernelassay.execute.cpu.device import Buffer, CpuDevice, Role
+from kernelassay.execute.outputs import far_off, magnitude, output_digest, without
 from kernelassay.inputs import InputSpec, digest, materialise
-from kernelassay.kernel import Call, Finding, Launch, RunResult, Scalar
+from kernelassay.kernel import Call, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.references import run_model
@@ -176,7 +176,7 @@ class InputBench:
             output_shape=tuple(self.reference[0].shape),
             finite=finite,
             reference_error=verdict.critical_tolerance,
-            magnitude=max((_magnitude(value) for value in self.values.values()), default=0.0),
+            magnitude=max((magnitude(value) for value in self.values.values()), default=0.0),
             problem="" if finite else "the reference is not finite",
             output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
         )
@@ -195,7 +195,7 @@ class InputBench:
         yield self._control("zeros", [np.zeros_like(r) for r in self.reference])
         if self.reference[0].dtype.kind == "f":
             yield self._control("nan", [np.full_like(r, np.nan) for r in self.reference])
-        yield self._control("forced-failure", [_far_off(r) for r in self.reference])
+        yield self._control("forced-failure", [far_off(r) for r in self.reference])
         for position, value in enumerate(self.inputs):
             if isinstance(value, torch.Tensor) and value.shape == shape:
                 copied = value.numpy().astype(self.reference[0].dtype)
@@ -219,7 +219,7 @@ class InputBench:
             propagated=True,
             unwritten=0,
             findings=(),
-            output_digest=_digest(outputs),
+            output_digest=output_digest(outputs),
             seen=seen,
             poisoned=seen,
             exact=exact,
@@ -268,7 +268,7 @@ class InputBench:
         if not same:
             return result
         baseline.tolerated = races
-        return _without(result, races)
+        return without(result, races)
 
     def _bind(self, call: Call) -> _Baseline:
         device = self.bench.device
@@ -332,7 +332,7 @@ class InputBench:
 
     def _spliced(self, candidate: Candidate, baseline: _Baseline, order: str) -> Cell:
         result = self._launch(candidate, baseline, baseline.fuel, order)
-        result = _without(result, baseline.tolerated)
+        result = without(result, baseline.tolerated)
         if result.outcome != cell.OK:
             return Cell(
                 candidate=candidate.id,
@@ -370,7 +370,7 @@ class InputBench:
         poisoned = seen
         if count:
             poisoned, exact = self._grade(self._final(baseline, None))
-        output_digest = _digest(outputs)
+        digested = output_digest(outputs)
         detail = ""
         if candidate.role == ORIGINAL and self.bench.problem.kernel is not None:
             detail = oracle.first_wrong(self._final(baseline, None), self.exact, count)
@@ -380,10 +380,10 @@ class InputBench:
             outcome=cell.OK,
             detail=detail,
             infected=infected,
-            propagated=output_digest != baseline.cell.output_digest,
+            propagated=digested != baseline.cell.output_digest,
             unwritten=count,
             findings=result.findings,
-            output_digest=output_digest,
+            output_digest=digested,
             seen=seen,
             poisoned=poisoned,
             exact=exact,
@@ -410,36 +410,3 @@ class InputBench:
                 changed[name] = evaluate(self.traced.nodes[name], values)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
         return [np.ascontiguousarray(f.detach().numpy()) for f in finals]
-
-
-def _without(result: RunResult, kinds: frozenset[str]) -> RunResult:
-    """A result without the findings of some kinds."""
-    if not kinds:
-        return result
-    return replace(result, findings=tuple(f for f in result.findings if f.kind not in kinds))
-
-
-def _magnitude(value: torch.Tensor) -> float:
-    finite = value[torch.isfinite(value)]
-    return float(finite.abs().max()) if finite.numel() and finite.dtype != torch.bool else 0.0
-
-
-def _far_off(reference: NDArray[Any]) -> NDArray[Any]:
-    if reference.dtype.kind == "b":
-        return ~reference
-    return np.asarray(reference + (2 + 2 * np.abs(reference)), dtype=reference.dtype)
-
-
-def _digest(outputs: Sequence[NDArray[Any]]) -> str:
-    state = hashlib.blake2b(digest_size=12)
-    for array in outputs:
-        state.update(str((array.dtype.str, array.shape)).encode())
-        state.update(array.tobytes())
-    return state.hexdigest()
-
-
-def order_finding(forward: Cell, other: Cell, order: str) -> Finding | None:
-    """The finding that thread order changes the output, if it does."""
-    if forward.outcome == other.outcome and forward.output_digest == other.output_digest:
-        return None
-    return Finding("order-dependent", 1, f"forward and {order} thread order differ")

@@ -17,6 +17,7 @@ from kernelassay.compile.source import LAUNCH, split
 from kernelassay.errors import KernelSyntaxError, UnsupportedError, UsageError, unknown_name
 from kernelassay.execute.cpu.translate import CUDA_HEADERS, accepted_header
 from kernelassay.user import items as kinds
+from kernelassay.user.conditionals import decided
 from kernelassay.user.header import template_arguments
 from kernelassay.user.includes import Lines, assembled
 from kernelassay.user.items import Item, Layout, angle_end, layout
@@ -57,6 +58,7 @@ class DeviceFile:
     def read(cls, text: str, path: str) -> DeviceFile:
         """The items of ``text`` and of the headers beside it."""
         whole, lines = assembled(text, path)
+        whole = decided(whole)
         tokens = tuple(tokenize(whole))
         return cls(whole, path, lines, tokens, layout(tokens, whole))
 
@@ -364,9 +366,18 @@ def _aliases(file: DeviceFile) -> Mapping[str, str]:
         if item.kind != kinds.TYPE or "{" in words or "(" in words:
             continue
         if words[0] == "using" and words[2:3] == ["="]:
-            found[words[1]] = " ".join(found.get(w, w) for w in words[3:-1])
+            name, value = words[1], words[3:-1]
         elif words[0] == "typedef":
-            found[words[-2]] = " ".join(found.get(w, w) for w in words[1:-2])
+            name, value = words[-2], words[1:-2]
+        else:
+            continue
+        meaning = " ".join(found.get(w, w) for w in value)
+        if found.setdefault(name, meaning) != meaning:
+            raise UnsupportedError(
+                f"the type {name!r} is defined as {found[name]!r} and as {meaning!r}",
+                where=file.where(file.tokens[item.first]),
+                hint="define it once, or under a condition over macros of the file",
+            )
     return found
 
 
