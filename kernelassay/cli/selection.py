@@ -60,6 +60,10 @@ class Selection:
         Raises :class:`UsageError` for an unknown name, :class:`NothingToTestError` if nothing
         matches.
         """
+        chosen = self._chosen()
+        return chosen if self.kernel is None else (self._with_kernel(chosen),)
+
+    def _chosen(self) -> tuple[Problem, ...]:
         pool = self._pool()
         if not self.names:
             return pool
@@ -79,10 +83,10 @@ class Selection:
         from kernelassay.user.kernel_file import read_kernel
 
         assert self.kernel is not None
-        if len(pool) != 1 or self.kernelbench is not None:
+        if len(pool) != 1:
             raise UsageError(
                 "--kernel needs the one problem it computes",
-                hint="name its file: --problem my_problem.py",
+                hint="name its file (--problem my_problem.py), or one problem of the suite",
             )
         return replace(pool[0], kernel=read_kernel(self.kernel))
 
@@ -97,8 +101,6 @@ class Selection:
         elif self.level is not None:
             raise UsageError("--level needs --kernelbench DIR")
         pool += [read_problem(path) for path in self.files]
-        if self.kernel is not None:
-            pool = [self._with_kernel(pool)]
         names = [problem.id for problem in pool]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -144,7 +146,7 @@ def problem_options(function: Callable[..., Any]) -> Callable[..., Any]:
 kernel_option = click.option(
     "--kernel",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Mutate this CUDA file of your own, which computes the one --problem.",
+    help="Mutate this CUDA file of your own, which computes the one problem selected.",
 )
 
 

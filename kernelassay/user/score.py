@@ -116,7 +116,7 @@ def mutation_score(
     root = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
     store = Session.create(root, campaign.manifest())
     try:
-        campaigns.run(campaign, store, _Silent())
+        campaigns.run(campaign, store, _Silent(), Path(folder) / "images")
         store.write_tables()
         plan = store.plans()[0]
         _require_usable(plan, given)

@@ -18,7 +18,7 @@ __global__ void relu(const float* x, float* y, int n) {
     if (i < n) y[i] = fmaxf(x[i], 0.0f) + %s;
 }
 """
-RULES = ("boundary", "max-min-swap")
+RULES = ("guard-delete", "guard-off-by-one-tight", "max-min-swap")
 
 
 @pytest.fixture
@@ -41,37 +41,30 @@ def scored(files, folder, inputs, **options):
     )
 
 
-def test_inputs_that_cannot_tell_faults_score_less_and_name_what_they_miss(files, folder):
+ZEROS = [[torch.zeros(4, 24)]]
+
+
+def test_the_score_counts_what_inputs_can_tell_and_names_what_they_miss(files, folder):
+    """Drawn values against zeros: a mutant that leaves zero at zero is missed by the zeros."""
     drawn = scored(files, folder, None)
-    blind = scored(files, folder, [[torch.zeros(4, 24)]])
+    blind = scored(files, folder, ZEROS)
     assert 0 < drawn.detected <= drawn.witnessed
     assert blind.detected < drawn.detected
     assert len(blind.survivors) == blind.witnessed - blind.detected
     worst = blind.survivors[0]
     assert worst.error > 1e-2
     assert worst.rule in blind.report(limit=1)
-    assert "+" in worst.diff and "relu" in worst.diff + KERNEL
-
-
-def test_more_inputs_never_lower_the_count(files, folder):
-    x = torch.randn(4, 24, generator=torch.Generator().manual_seed(3))
-    one = scored(files, folder, [[torch.zeros(4, 24)]])
-    two = scored(files, folder, [[torch.zeros(4, 24)], [x]])
-    assert two.detected >= one.detected
-
-
-def test_a_looser_tolerance_never_detects_more(files, folder):
-    counts = [scored(files, folder, None, tolerance=t).detected for t in (1e-4, 1e-1, 1e3)]
-    assert counts == sorted(counts, reverse=True)
+    assert "\n+" in worst.diff
+    loose = scored(files, folder, None, tolerance=1e3)  # the same measurements, read again
+    assert loose.session == drawn.session
+    assert loose.witnessed == drawn.witnessed
+    assert loose.detected <= drawn.detected
 
 
 def test_a_problem_file_may_bring_the_inputs(files, folder):
     other = files / "zeros.py"
     other.write_text(problem_text("return torch.relu(x)", inputs="torch.zeros(4, 24)"))
-    assert (
-        scored(files, folder, other).detected
-        == scored(files, folder, [[torch.zeros(4, 24)]]).detected
-    )
+    assert scored(files, folder, other).session == scored(files, folder, ZEROS).session
 
 
 def test_a_kernel_that_is_wrong_is_not_scored(files, folder):
