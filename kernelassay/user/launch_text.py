@@ -37,7 +37,8 @@ _WORDS = frozenset(
     {"sizeof", "dim3", "true", "false", "const", "unsigned", "signed", "int", "long", "short",
      "char", "float", "double", "bool", "size_t", "int64_t", "uint64_t", "int32_t", "uint32_t",
      "half", "__half", "float2", "float4", "half2", "__half2", "static_cast", "x", "y", "z",
-     "INFINITY", "NAN", "FLT_MAX", "INT_MAX"}
+     "INFINITY", "NAN", "FLT_MAX", "INT_MAX", "min", "max", "fminf", "fmaxf", "abs", "ceil",
+     "floor", "sqrt", "fabs", "ceilf", "floorf", "sqrtf", "fabsf"}
     | _POINTER_WORDS
 )  # fmt: skip
 

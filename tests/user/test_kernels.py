@@ -102,6 +102,40 @@ __global__ void twice4(float* x, float* y, int n) {
 """,
 )
 
+PACKED = headed(
+    FLAT + "require arg0.numel % 4 == 0\ntwice<<<(n / 4 + 63) / 64, 64>>>(x, y, n)",
+    """\
+#if defined(NARROW)
+typedef half real;
+#else
+typedef float real;
+#endif
+template <class T>
+struct alignas(16) Pack {
+    static constexpr int size = 16 / sizeof(T);
+    T values[size];
+    Pack() = default;
+    __device__ explicit Pack(int4 bits) { memcpy(values, &bits, sizeof(bits)); }
+    __device__ T& operator[](int i) { return values[i]; }
+    __device__ int4 bits() const {
+        int4 all;
+        memcpy(&all, values, sizeof(all));
+        return all;
+    }
+};
+template <class T>
+__device__ Pack<T> load(const T* at) { return Pack<T>{__ldg(reinterpret_cast<const int4*>(at))}; }
+using Wide = Pack<real>;
+__global__ void twice(const real* x, real* y, int n) {
+    const int i = (blockIdx.x * blockDim.x + threadIdx.x) * Wide::size;
+    if (i >= n) return;
+    Wide pack = load(x + i);
+    for (int k = 0; k < Wide::size; ++k) pack[k] = pack[k] * (real)2.0f;
+    *reinterpret_cast<int4*>(y + i) = pack.bits();
+}
+""",
+)
+
 HALVES = headed(
     FLAT + "require arg0.numel % 2 == 0\ntwice<<<(n / 2 + 63) / 64, 64>>>(x, y, n)",
     """\
@@ -208,6 +242,7 @@ KINDS = {
     "cooperative groups, a struct, a function as operator": (GROUPS, SOFTMAX),
     "float4 through a macro": (VECTORS, DOUBLE),
     "half and half2": (HALVES, HALF),
+    "a class with methods, memcpy, an alias under a condition": (PACKED, DOUBLE),
     "two launches, scratch, zero, a parameter, a typedef": (STEPS, DIVIDED),
     "an output that starts as an input, a plain number": (IN_PLACE, SCALED),
     "two outputs, one of them integer": (TWO_OUTPUTS, BEST),

@@ -55,10 +55,12 @@ def test_the_score_counts_what_inputs_can_tell_and_names_what_they_miss(files, f
     assert worst.error > 1e-2
     assert worst.rule in blind.report(limit=1)
     assert "\n+" in worst.diff
-    loose = scored(files, folder, None, tolerance=1e3)  # the same measurements, read again
+    loose = scored(files, folder, None, tolerance=0.5)  # the same measurements, read again
     assert loose.session == drawn.session
     assert loose.witnessed == drawn.witnessed
     assert loose.detected <= drawn.detected
+    with pytest.raises(ControlError, match="accepts control/forced-failure"):
+        scored(files, folder, None, tolerance=1e3)
 
 
 def test_a_problem_file_may_bring_the_inputs(files, folder):
