@@ -108,9 +108,12 @@ def identity_backend(requested: str = "auto") -> str:
     return "nvrtc" if nvrtc.available() else "host"
 
 
-def run(campaign: Campaign, session: Session, reporter: Reporter) -> None:
+def run(
+    campaign: Campaign, session: Session, reporter: Reporter, images: Path | None = None
+) -> None:
     """Run a campaign to its end; what is finished already is not done again.
 
+    Compiled code is kept in ``images``, by default with the session.
     Raises :class:`NothingToTestError` when no problem is selected. On ``KeyboardInterrupt`` the
     workers are ended and the exception goes on; finished units stay.
     """
@@ -123,7 +126,8 @@ def run(campaign: Campaign, session: Session, reporter: Reporter) -> None:
     for problem, reason in campaign.refused:
         session.write_plan(problem.id, plan.refused_plan(problem, reason))
     compiler = find_compiler()
-    tools = Toolbox(compiler, build_runtime(compiler, session.images), session.images)
+    cache = session.images if images is None else images
+    tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
     queue: SimpleQueue[Problem] = SimpleQueue()
     # Chains of kernels take longest; begun last, they would leave the other lanes idle.
     for problem in sorted(campaign.problems, key=lambda p: -p.level):

@@ -18,6 +18,9 @@ current KernelBench check. On official inputs it bounds the critical tolerance; 
 largest absolute error, in units of one plus the largest magnitude that occurs in the graph, since
 a sum of large terms of both signs may be small while its rounding is not."""
 
+ADMISSION_BOUNDS = {"float16": 4e-3}
+"""The same bound for outputs of a narrower dtype: eight times the rounding of the result alone."""
+
 ADMISSION_FACTOR = 32.0
 """A kernel may always stray this many times as far as the float32 reference itself: an input that
 amplifies rounding does so for every order of summation."""
@@ -52,26 +55,37 @@ def objection(reference_error: float, correct_error: float) -> str:
     return ""
 
 
+def admission_bound(dtypes: Iterable[str]) -> float:
+    """The bound on a correct kernel's distance from float64 for outputs of some dtypes."""
+    return max(ADMISSION_BOUNDS.get(dtype, ADMISSION_BOUND) for dtype in dtypes)
+
+
 def refusal(
-    correct: Iterable[Cell], *, official: bool, magnitude: float, reference_error: float
+    correct: Iterable[Cell],
+    *,
+    official: bool,
+    magnitude: float,
+    reference_error: float,
+    bound: float = ADMISSION_BOUND,
 ) -> str:
     """Why a correct kernel is not admitted, judging by one input, or an empty string.
 
     ``magnitude`` is the largest finite magnitude among the values of the traced graph.
     """
     for cell in correct:
+        seen = f": {cell.detail}" if cell.detail else ""
         if cell.outcome != OK:
             return f"{cell.candidate} ended with {cell.outcome}: {cell.detail}"
         if cell.findings:
             finding = cell.findings[0]
             return f"{cell.candidate} has a finding: {finding.kind} ({finding.detail})"
         error = exact_error(cell)
-        if official and error > ADMISSION_BOUND:
-            return f"{cell.candidate} strays {error:.2e} from float64"
+        if official and error > bound:
+            return f"{cell.candidate} strays {error:.2e} from float64{seen}"
         if cell.candidate.startswith("benign/"):
             continue  # elsewhere, a variant that strays makes the input unfit, not itself wrong
         off = cell.exact.max_abs if cell.exact is not None and math.isfinite(error) else math.inf
         far = error > ADMISSION_FACTOR * reference_error
-        if far and off > ADMISSION_BOUND * (1.0 + magnitude):
-            return f"{cell.candidate} is off by {off:.2e} where values reach {magnitude:.2e}"
+        if far and off > bound * (1.0 + magnitude):
+            return f"{cell.candidate} is off by {off:.2e} where values reach {magnitude:.2e}{seen}"
     return ""

@@ -24,6 +24,7 @@ from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 if TYPE_CHECKING:
     import torch
 
+GIVEN = "given:"
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 36
 QUICK_BATTERY = 22
@@ -99,7 +100,8 @@ _CHOICE_LIMIT = 0.05
 class InputSpec:
     """One test input of a problem.
 
-    ``transform`` names an entry of ``input_values.TRANSFORMS``. ``overrides`` are lever values,
+    ``transform`` names an entry of ``input_values.TRANSFORMS``, or is ``given:<path>``: the list of
+    tensors and numbers that ``torch.save`` put there, as they are. ``overrides`` are lever values,
     ``parameters`` is ``official``, ``redrawn:<seed>`` or ``redrawn:<seed>:x<factor>``, ``layout``
     is ``contiguous`` or ``strided``. ``order`` and ``surroundings`` are the conditions kernels run
     under, to which correct ones are blind: the order of threads and blocks, and what the memory
@@ -240,8 +242,12 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
     from kernelassay.gate import VALIDITY_TOLERANCE
     from kernelassay.measure import TooLargeError, measure
     from kernelassay.references import disagreement
+    from kernelassay.user.whole import accepts
 
-    own = measure(load(problem), fake=True)
+    try:
+        own = measure(load(problem), fake=True)
+    except ProblemError:  # the forward looks at values, which fake tensors have none of
+        own = measure(load(problem))
     work = max(GROWTH * own.work, SMALL_WORK)
     elements = max(GROWTH * own.elements, SMALL_VOLUME)
     loaded = cache(lambda overrides: load(problem, dict(overrides)))
@@ -256,6 +262,8 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
             return "refused"
         if found.work > work or found.elements > elements:
             return "too-large"
+        if problem.kernel is not None and not accepts(problem.kernel, loaded(overrides)):
+            return "refused"
         return "fits" if found.finite else "refused"
 
     def precise(spec: InputSpec) -> bool:
@@ -293,6 +301,8 @@ def _structural(
         return traced.signature()
 
     frozen: set[str] = set()
+    if problem.kernel is not None:
+        return frozenset()  # one node stands for the whole forward, at any sizes
     own = ""
     for lever in problem.sizes:
         candidates = [((lever.name, 2 * lever.value),), ((lever.name, lever.value + 1),)]
@@ -338,6 +348,10 @@ def materialise(
             where=spec.id,
             hint="load the problem with the input's overrides",
         )
+    if spec.transform.startswith(GIVEN):
+        import torch
+
+        return list(torch.load(spec.transform.removeprefix(GIVEN))), _state(loaded, spec)
     if spec.transform not in TRANSFORMS:
         raise unknown_name("transform", spec.transform, TRANSFORMS)
     if spec.layout not in ("contiguous", "strided"):

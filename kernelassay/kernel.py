@@ -33,9 +33,10 @@ class Call:
     ``sources`` maps a style (:data:`PLAIN`, :data:`OPTIMISED`) to its ``.cu`` text; all styles
     share the parameter list of ``launch``. ``operands`` and ``outputs`` bind pointer parameters
     of ``launch`` to graph nodes, as (parameter name, node name) pairs. Operands are handed over
-    contiguous. ``scalars`` computes the remaining parameters from a traced graph of the *same
-    structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an assumption.
-    ``fixed`` has those of them that every graph of this structure shares, by name.
+    contiguous. ``starts`` pairs an output's parameter with the node it begins as a copy of; other
+    outputs begin unwritten. ``scalars`` computes the remaining parameters from a traced graph of
+    the *same structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an
+    assumption. ``fixed`` has those of them that every graph of this structure shares, by name.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Call:
     nodes: tuple[str, ...]
     scalars: Callable[[Mapping[str, Any]], Mapping[str, Scalar]] = field(compare=False)
     fixed: Mapping[str, int] = field(default_factory=dict)
+    starts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from kernelassay.errors import KernelassayError, ProblemError
+from kernelassay.errors import KernelassayError
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import LoadedProblem
 
@@ -49,7 +49,8 @@ class Extent:
 class Measure:
     """One forward pass on the first official input.
 
-    ``work`` counts, per operation, the larger of its FLOP (``torch.utils.flop_counter``) and the
+    ``output_shape`` is that of the first output. ``work`` counts, per operation, the larger of its
+    FLOP (``torch.utils.flop_counter``) and the
     elements it reads and writes. ``elements`` is the size of the largest tensor. ``finite`` and
     ``constant`` describe the output; both are unknown (True, False) without real data.
     """
@@ -77,27 +78,30 @@ def measure(loaded: LoadedProblem, *, element_limit: int = 1 << 62, fake: bool =
             model = loaded.build_model()
             inputs = loaded.draw(seed)
             meter.start()
-            output = loaded.forward(model, inputs)
-        finite, constant = (True, False) if fake else _describe(output)
+            outputs = loaded.forward(model, inputs)
+        finite, constant = (True, False) if fake else _describe(outputs)
+    written = sum(output.numel() for output in outputs)
     return Measure(
-        meter.work + output.numel(),
-        max(meter.elements, output.numel()),
+        meter.work + written,
+        max(meter.elements, *(output.numel() for output in outputs)),
         meter.operations,
         tuple(meter.extents),
-        tuple(output.shape),
+        tuple(outputs[0].shape),
         finite,
         constant,
     )
 
 
-def _describe(output: torch.Tensor) -> tuple[bool, bool]:
-    values = output.detach().double()
-    if not values.numel():
-        raise ProblemError("the output is empty")
-    if not bool(torch.isfinite(values).all()):
-        return False, False
-    least, most = values.min().item(), values.max().item()
-    return True, values.numel() > 1 and most - least <= 1e-6 * max(1.0, abs(most))
+def _describe(outputs: Sequence[torch.Tensor]) -> tuple[bool, bool]:
+    """Whether all outputs are finite, and whether each is constant (of several elements)."""
+    constant = True
+    for output in outputs:
+        values = output.detach().double()
+        if not bool(torch.isfinite(values).all()):
+            return False, False
+        least, most = values.min().item(), values.max().item()
+        constant &= values.numel() > 1 and most - least <= 1e-6 * max(1.0, abs(most))
+    return True, constant
 
 
 class _Meter(TorchDispatchMode):

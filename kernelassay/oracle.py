@@ -141,6 +141,39 @@ def merge(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict(**values)
 
 
+def first_wrong(
+    outputs: Sequence[NDArray[Any]],
+    references: Sequence[NDArray[Any]],
+    unwritten: int = 0,
+    tolerance: float = 1e-4,
+) -> str:
+    """Where outputs first stray beyond a tolerance, and where most, in words; "" if nowhere.
+
+    ``unwritten`` counts the elements no thread wrote.
+    """
+    for index, (out, ref) in enumerate(zip(outputs, references, strict=True)):
+        a, b = np.asarray(out, dtype=np.float64), np.asarray(ref, dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(a - b) / (1.0 + np.abs(b))
+        error[a == b] = 0.0
+        wrong = ~(error <= tolerance)
+        if not wrong.any():
+            continue
+        places = np.argwhere(wrong)
+        worst = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), a.shape)
+
+        def at(place: Sequence[Any], a: NDArray[Any] = a, b: NDArray[Any] = b) -> str:
+            where = tuple(int(i) for i in place)
+            return f"{list(where)} is {a[where]:.6g}, not {b[where]:.6g}"
+
+        never = f"; {unwritten} elements are never written" if unwritten else ""
+        return (
+            f"output {index} {at(places[0])} (the first of {len(places)} wrong of {a.size}; the"
+            f" worst {at(worst)}{never})"
+        )
+    return ""
+
+
 def poison(array: NDArray[Any]) -> None:
     """Fill a contiguous array with the unwritten mark of its element width, in place."""
     raw = array.reshape(-1).view(np.uint8)

@@ -6,6 +6,7 @@ measurement can be repeated without planning again.
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class PlanOptions:
     quick: bool
     backend: str
     max_inputs: int | None = None
+    given: tuple[InputSpec, ...] = ()
+    """Inputs that somebody handed over, measured after the battery's."""
 
 
 Progress = Callable[[str], None]
@@ -61,10 +64,10 @@ def make_plan(
         calls = worker.open(problem)
         base["calls"] = [_call_record(call) for call in calls]
         progress("compiling the correct kernels")
-        correct = run(population.correct_kernels, problem.id, calls, tools)
+        correct = _correct_kernels(problem, calls, tools, run)
         base["benign"] = correct.records()
         progress("checking inputs")
-        _gate(base, worker, correct.originals, correct.benign, options)
+        _gate(base, problem, worker, correct.originals, correct.benign, options)
         if base["refused"]:
             return base
         progress("mutating and compiling")
@@ -81,6 +84,20 @@ def make_plan(
     return base
 
 
+def _correct_kernels(
+    problem: Problem, calls: Sequence[CallInfo], tools: Toolbox, run: Runner
+) -> population.CorrectKernels:
+    try:
+        correct: population.CorrectKernels = run(
+            population.correct_kernels, problem.id, calls, tools
+        )
+    except KernelassayError as error:
+        if problem.kernel is None or not problem.kernel.note or error.hint:
+            raise
+        raise type(error)(error.what, where=error.where, hint=problem.kernel.note) from error
+    return correct
+
+
 def refused_plan(problem: Problem, reason: str) -> dict[str, Any]:
     """The plan of a problem that is not used, with the reason."""
     return {
@@ -95,7 +112,7 @@ def refused_plan(problem: Problem, reason: str) -> dict[str, Any]:
 
 def problem_record(problem: Problem) -> dict[str, Any]:
     """The stored facts of a problem."""
-    return {
+    record = {
         "id": problem.id,
         "level": problem.level,
         "origin": problem.origin,
@@ -104,6 +121,10 @@ def problem_record(problem: Problem) -> dict[str, Any]:
         "official_shape": problem.official_shape,
         "shrunk": [list(pair) for pair in problem.shrunk],
     }
+    if problem.kernel is not None:
+        kernel = problem.kernel
+        record["kernel"] = {"path": kernel.path, "digest": kernel.digest, "note": kernel.note}
+    return record
 
 
 def spec_of(record: Mapping[str, Any]) -> InputSpec:
@@ -123,21 +144,25 @@ def _call_record(call: CallInfo) -> dict[str, Any]:
 
 def _gate(
     base: dict[str, Any],
+    problem: Problem,
     worker: Worker,
     originals: Mapping[str, Candidate],
     benign: Sequence[Candidate],
     options: PlanOptions,
 ) -> None:
     """Measure references, originals and benign variants on every input; admit or refuse."""
-    specs = worker.battery(options.quick)
+    specs: Sequence[InputSpec] = worker.battery(options.quick)
     if options.max_inputs is not None:
         specs = specs[: options.max_inputs]
+    if problem.kernel is not None:
+        specs = [spec for spec in specs if not _skipped(spec.id, problem.kernel.skip)]
+    specs = [*specs, *options.given]
     for spec in specs:
         unit = worker.measure(spec, originals, benign)
         record = _input_record(spec, unit)
         base["inputs"].append(record)
         if unit.broken:
-            base["refused"] = f"not admitted on input {spec.id}: {unit.rejected}"
+            base["refused"] = _not_admitted(problem, spec, unit.rejected)
             return
         if not unit.rejected and unit.facts is not None:
             refusal = gate.refusal(
@@ -145,13 +170,38 @@ def _gate(
                 official=spec.group == "official",
                 magnitude=unit.facts.magnitude,
                 reference_error=unit.facts.reference_error,
+                bound=gate.admission_bound(unit.facts.output_dtypes),
             )
             if refusal:
-                base["refused"] = f"not admitted on input {spec.id}: {refusal}"
+                base["refused"] = _not_admitted(problem, spec, refusal)
                 return
     unfit = [r for r in base["inputs"] if r["group"] == "official" and not r["valid"]]
     if unfit:
         base["refused"] = f"the official input {unfit[0]['id']} is not valid: {unfit[0]['reason']}"
+
+
+def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:
+    """The reason a problem is refused; for a user's kernel, with what its author can do."""
+    text = f"not admitted on input {spec.id}: {reason}"
+    if problem.kernel is None:
+        return text
+    if spec.overrides:
+        advice = (
+            "the problem allows these sizes; if the kernel is not meant for them, say so:"
+            " `// kernelassay: require ...`"
+        )
+    elif spec.group != "official":
+        advice = (
+            "the reference is defined on these values; if the kernel is not meant for them, say so:"
+            f" `// kernelassay: skip {spec.id}`"
+        )
+    else:
+        advice = "check the bindings and the launch in the header, then the kernel"
+    return f"{text}\n  hint: {advice}"
+
+
+def _skipped(input_id: str, globs: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(input_id, glob) for glob in globs)
 
 
 def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:

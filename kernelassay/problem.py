@@ -24,10 +24,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelassay.errors import KernelassayError, ProblemError, unknown_name
+from kernelassay.errors import (
+    KernelassayError,
+    ProblemError,
+    UnsupportedError,
+    unknown_name,
+)
 
 if TYPE_CHECKING:
     import torch
+
+    from kernelassay.user.kernel_file import KernelFile
 
 REQUIRED_NAMES = ("Model", "get_inputs", "get_init_inputs")
 
@@ -91,7 +98,8 @@ class Problem:
     """A problem file, parsed but not executed.
 
     ``shrunk`` holds the overrides that scale it down from the sizes in the file; the source text
-    stays as it was.
+    stays as it was. ``kernel`` is a user's kernel that stands in for the whole forward; without
+    one the op library supplies the substrate.
     """
 
     id: str
@@ -101,6 +109,7 @@ class Problem:
     source: str
     levers: tuple[Lever, ...]
     shrunk: tuple[tuple[str, int], ...] = ()
+    kernel: KernelFile | None = None
 
     @property
     def official_shape(self) -> bool:
@@ -109,8 +118,9 @@ class Problem:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the source and the scaling, in hex."""
-        text = repr((self.source, tuple(sorted(self.shrunk))))
+        """SHA-256 over the source, the scaling, and the kernel if there is one, in hex."""
+        parts: tuple[Any, ...] = (self.source, tuple(sorted(self.shrunk)))
+        text = repr(parts if self.kernel is None else (*parts, self.kernel.digest))
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -217,23 +227,25 @@ class LoadedProblem:
             raise ProblemError(
                 "get_inputs() returns no tensor",
                 where=self.problem.path,
-                hint="return a list with at least one tensor",
+                hint="return a flat list with at least one tensor",
             )
         return list(inputs)
 
-    def forward(self, model: torch.nn.Module, inputs: Sequence[Any]) -> torch.Tensor:
-        """``model(*inputs)`` without gradients; the one tensor it returns."""
+    def forward(self, model: torch.nn.Module, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """``model(*inputs)`` without gradients, as a flat tuple of tensors.
+
+        Raises ``UnsupportedError`` for an output no kernel can be compared with.
+        """
         import torch
+
+        from kernelassay.references import flat_outputs
 
         with torch.no_grad(), _blamed(self.problem, "the model fails on its inputs"):
             output = model(*inputs)
-        if not isinstance(output, torch.Tensor):
-            raise ProblemError(
-                f"the model returns a {type(output).__name__}, no tensor",
-                where=self.problem.path,
-                hint="a Model returns one tensor",
-            )
-        return output
+        try:
+            return flat_outputs(output)
+        except UnsupportedError as error:
+            raise UnsupportedError(error.what, where=self.problem.path, hint=error.hint) from None
 
     def _require_sequence(self, function: str, value: object) -> None:
         if not isinstance(value, (list, tuple)):
@@ -271,6 +283,13 @@ def load(problem: Problem, overrides: Mapping[str, int] | None = None) -> Loaded
     )
 
 
+def device_hint(message: str) -> str:
+    """What to do about an exception that says a GPU is missing; "" for any other."""
+    if re.search(r"\bcuda\b|\bgpu\b|nvidia", message, re.IGNORECASE) is None:
+        return ""
+    return "problems run on the CPU: drop .cuda() and device='cuda'"
+
+
 @contextmanager
 def _blamed(problem: Problem, what: str) -> Iterator[None]:
     """Turn an exception of problem code into a ProblemError that names its line."""
@@ -291,7 +310,9 @@ def _blamed(problem: Problem, what: str) -> Iterator[None]:
         where = f"{problem.path}:{lines[-1]}" if lines else problem.path
         message = str(error).strip().splitlines()
         first = f": {message[0][:300]}" if message else ""
-        raise ProblemError(f"{what}: {type(error).__name__}{first}", where=where) from error
+        raise ProblemError(
+            f"{what}: {type(error).__name__}{first}", where=where, hint=device_hint(str(error))
+        ) from error
 
 
 # ---- levers in the syntax tree ----------------------------------------------------------------

@@ -10,8 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from kernelassay import oracle
-from kernelassay.errors import ProblemError
+from kernelassay.errors import UnsupportedError
 from kernelassay.problem import MODEL_SEED, LoadedProblem
+
+# Dtypes of outputs that can be compared element by element, as NumPy has them too.
+GRADED = frozenset(
+    {"float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
+)
 
 
 def run_model(
@@ -19,7 +24,7 @@ def run_model(
 ) -> list[NDArray[Any]]:
     """The module's own forward in ``dtype``, on a fresh module since train mode changes state.
 
-    Raises ``ProblemError`` when it returns no tensor.
+    Raises ``UnsupportedError`` when it returns what no kernel can be compared with.
     """
     model = loaded.build_model(MODEL_SEED)
     model.load_state_dict(state)
@@ -33,10 +38,32 @@ def run_model(
         out = model(*cast)
     finally:
         torch.set_default_dtype(before)
-    tensors = [out] if isinstance(out, torch.Tensor) else list(out)
-    if not tensors or not all(isinstance(t, torch.Tensor) for t in tensors):
-        raise ProblemError("forward returns no tensor", where=loaded.problem.id)
-    return [np.ascontiguousarray(t.detach().numpy()) for t in tensors]
+    return [np.ascontiguousarray(t.detach().numpy()) for t in flat_outputs(out)]
+
+
+def flat_outputs(found: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors a forward returned; ``UnsupportedError`` for what is not comparable."""
+    values = (found,) if isinstance(found, torch.Tensor) else found
+    if not isinstance(values, tuple | list) or not values:
+        raise UnsupportedError(
+            f"the module returns a {type(found).__name__}",
+            hint="a Model returns one tensor, or a flat tuple of tensors",
+        )
+    for index, value in enumerate(values):
+        if not isinstance(value, torch.Tensor):
+            kind = "nested" if isinstance(value, tuple | list | dict) else "no tensor"
+            raise UnsupportedError(
+                f"output {index} is a {type(value).__name__} ({kind})",
+                hint="a Model returns one tensor, or a flat tuple of tensors",
+            )
+        if str(value.dtype).removeprefix("torch.") not in GRADED:
+            raise UnsupportedError(f"output {index} is {value.dtype}, which cannot be graded")
+        if value.numel() == 0:
+            raise UnsupportedError(
+                f"output {index} is empty (shape {tuple(value.shape)})",
+                hint="give the problem sizes that yield at least one element",
+            )
+    return tuple(values)
 
 
 def disagreement(

@@ -100,6 +100,7 @@ def find_problem(made: Mapping[str, Any], kernelbench: Path | None) -> Problem:
     """The problem of a plan, read again from where it came from and checked by digest."""
     from kernelassay.kernelbench import kernelbench_problems
     from kernelassay.suite import suite_problems
+    from kernelassay.user.kernel_file import read_kernel
 
     record = made["problem"]
     if record["origin"] == "suite":
@@ -120,7 +121,10 @@ def find_problem(made: Mapping[str, Any], kernelbench: Path | None) -> Problem:
     if record["id"] not in pool:
         raise unknown_name("problem", record["id"], pool)
     shrunk = tuple((name, value) for name, value in record["shrunk"])
-    problem = replace(pool[record["id"]], shrunk=shrunk)
+    kernel = read_kernel(record["kernel"]["path"]) if "kernel" in record else None
+    problem = replace(pool[record["id"]], shrunk=shrunk, kernel=kernel)
+    if kernel is not None and kernel.digest != record["kernel"]["digest"]:
+        raise SessionError("the kernel changed since the session was made", where=kernel.path)
     if problem.digest != record["digest"]:
         raise SessionError(
             "the problem file changed since the session was made", where=str(record["path"])

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernel import TensorMeta
+from kernelassay.problem import device_hint
 
 # Decomposed, these are only close to the composite operator, not bit-equal to it.
 KEPT_WHOLE = (
@@ -152,7 +153,8 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
             raise ProblemError(
                 f"torch.export refuses the module: {type(error).__name__}: {first_line}",
                 where=type(module).__name__,
-                hint="write the forward without data-dependent control flow or state changes",
+                hint=device_hint(first_line)
+                or "write the forward without data-dependent control flow or state changes",
             ) from error
     outputs = _user_outputs(exported)
     graph_module = _with_outputs(exported.graph_module, outputs)
@@ -177,10 +179,17 @@ def _user_outputs(exported: Any) -> tuple[str, ...]:
     for spec in exported.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_OUTPUT:
             if not isinstance(spec.arg, TensorArgument):
-                raise UnsupportedError(f"the module returns {spec.arg}, which is no tensor")
+                value = getattr(spec.arg, "value", spec.arg)
+                raise UnsupportedError(
+                    f"the module returns {value!r}, which is no tensor",
+                    hint="a Model returns one tensor, or a flat tuple of tensors",
+                )
             names.append(spec.arg.name)
         elif spec.kind == OutputKind.USER_INPUT_MUTATION:
-            raise UnsupportedError(f"the module writes to its input {spec.target!r}")
+            raise UnsupportedError(
+                f"the module writes to its input {spec.target!r}",
+                hint="let forward work on a copy: x = x.clone()",
+            )
     if not names:
         raise UnsupportedError("the module returns no tensor")
     return tuple(names)

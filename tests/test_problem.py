@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelassay.errors import ProblemError, UsageError
+from kernelassay.errors import ProblemError, UnsupportedError, UsageError
 from kernelassay.problem import Lever, apply_overrides, load, read_problem
 
 TAIL = """
@@ -161,9 +161,15 @@ def test_a_model_must_be_a_module_and_return_a_tensor(write):
     no_module = read_problem(write("rows = 4\n", TAIL.replace("(nn.Module)", "")))
     with pytest.raises(ProblemError, match=r"no torch\.nn\.Module"):
         load(no_module).build_model()
-    loaded = load(read_problem(write("rows = 4\n", TAIL.replace("x * 2", "(x, x)"))))
-    with pytest.raises(ProblemError, match="returns a tuple"):
+    loaded = load(read_problem(write("rows = 4\n", TAIL.replace("x * 2", "{'y': x}"))))
+    with pytest.raises(UnsupportedError, match="returns a dict"):
         loaded.forward(loaded.build_model(), loaded.draw(1))
+
+
+def test_a_tuple_of_tensors_is_several_outputs(write):
+    loaded = load(read_problem(write("rows = 4\n", TAIL.replace("x * 2", "(x, x + 1)"))))
+    first, second = loaded.forward(loaded.build_model(), loaded.draw(1))
+    assert torch.equal(second, first + 1)
 
 
 def test_a_failing_forward_names_its_line(write):

@@ -15,6 +15,7 @@ from kernelassay.cli.selection import (
     console,
     emit_json,
     json_option,
+    kernel_option,
     problem_options,
     selected_rules,
 )
@@ -150,6 +151,7 @@ def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @problem_options
+@kernel_option
 @click.option("--rules", "patterns", multiple=True, help="Rule id, glob or family.")
 @click.option("--show", metavar="ID", help="Print one mutant as a unified diff.")
 @click.option("--source", is_flag=True, help="Print the kernel sources instead.")
@@ -159,6 +161,7 @@ def mutants(
     kernelbench: Path | None,
     level: int | None,
     files: tuple[Path, ...],
+    kernel: Path | None,
     patterns: tuple[str, ...],
     show: str | None,
     source: bool,
@@ -171,7 +174,7 @@ def mutants(
     chosen = selected_rules(patterns)
     rows: list[dict[str, Any]] = []
     shown: list[str] = []
-    for problem, calls in _substrates(Selection(names, kernelbench, level, files)):
+    for problem, calls in _substrates(Selection(names, kernelbench, level, files, kernel=kernel)):
         for call, style in calls:
             text = call.sources[style]
             if source:

@@ -16,6 +16,7 @@ from kernelassay.cli.selection import (
     Selection,
     emit_json,
     json_option,
+    kernel_option,
     problem_options,
     selected_rules,
 )
@@ -104,6 +105,7 @@ class ProgressLines:
 
 @click.command()
 @problem_options
+@kernel_option
 @click.option("--session", type=click.Path(path_type=Path), help="Session directory to fill.")
 @click.option("--quick", is_flag=True, help="A quick selection of problems and inputs.")
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
@@ -128,6 +130,7 @@ def run(
     kernelbench: Path | None,
     level: int | None,
     files: tuple[Path, ...],
+    kernel: Path | None,
     session: Path | None,
     quick: bool,
     shrink: bool,
@@ -145,7 +148,7 @@ def run(
     from kernelassay.plan import PlanOptions
     from kernelassay.session import Session
 
-    selection = Selection(names, kernelbench, level, files, quick)
+    selection = Selection(names, kernelbench, level, files, quick, kernel)
     chosen = selected_rules(rules)
     problems = selection.problems()
     refused: tuple[tuple[Problem, str], ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Selection:
     level: int | None
     files: tuple[Path, ...]
     quick: bool = False
+    kernel: Path | None = None
 
     def problems(self) -> tuple[Problem, ...]:
         """The selected problems, without executing their files.
@@ -59,6 +60,10 @@ class Selection:
         Raises :class:`UsageError` for an unknown name, :class:`NothingToTestError` if nothing
         matches.
         """
+        chosen = self._chosen()
+        return chosen if self.kernel is None else (self._with_kernel(chosen),)
+
+    def _chosen(self) -> tuple[Problem, ...]:
         pool = self._pool()
         if not self.names:
             return pool
@@ -73,6 +78,17 @@ class Selection:
                 raise unknown_name("problem", name, (p.id for p in pool))
             chosen += [p for p in matching if p not in chosen]
         return tuple(chosen)
+
+    def _with_kernel(self, pool: Sequence[Problem]) -> Problem:
+        from kernelassay.user.kernel_file import read_kernel
+
+        assert self.kernel is not None
+        if len(pool) != 1:
+            raise UsageError(
+                "--kernel needs the one problem it computes",
+                hint="name its file (--problem my_problem.py), or one problem of the suite",
+            )
+        return replace(pool[0], kernel=read_kernel(self.kernel))
 
     def _pool(self) -> tuple[Problem, ...]:
         from kernelassay.kernelbench import kernelbench_problems
@@ -125,6 +141,13 @@ def problem_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
+
+
+kernel_option = click.option(
+    "--kernel",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Mutate this CUDA file of your own, which computes the one problem selected.",
+)
 
 
 def selected_rules(patterns: Sequence[str]) -> tuple[Any, ...]:

@@ -44,7 +44,42 @@ PRELUDE = """\
 #ifndef LLONG_MAX
 #define LLONG_MAX 9223372036854775807LL
 #endif
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
 """
+# What C's headers define, of which NVRTC has none; the values are the shim's.
+_CONSTANTS = {
+    "UINT_MAX": "0xffffffffu",
+    "DBL_MAX": "1.7976931348623157e+308",
+    "DBL_MIN": "2.2250738585072014e-308",
+    "DBL_EPSILON": "2.2204460492503131e-16",
+    "M_PI": "3.14159265358979323846",
+    "M_E": "2.7182818284590452354",
+    "M_LOG2E": "1.4426950408889634074",
+    "M_LN2": "0.69314718055994530942",
+    "M_LN10": "2.30258509299404568402",
+    "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
+    "M_2_SQRTPI": "1.12837916709551257390",
+    "M_1_PI": "0.31830988618379067154",
+    "M_2_PI": "0.63661977236758134308",
+    "M_PI_2": "1.57079632679489661923",
+    "M_PI_4": "0.78539816339744830962",
+}
+PRELUDE += "".join(
+    f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in _CONSTANTS.items()
+)
+
+# What cooperative_groups.h takes from libcu++, a wheel of its own: macros that NVRTC has built in,
+# and type traits, of which it brings a copy.
+_TARGET_HEADER = b"#pragma once\n"
+_OWN_TRAITS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +163,10 @@ def compile_program(program: str, extra: tuple[str, ...] = ()) -> Compilation:
     nvrtc = _bindings()
     success = nvrtc.nvrtcResult.NVRTC_SUCCESS
     includes = (f"--include-path={path}" for path in include_directories())
-    options = [option.encode() for option in (*OPTIONS, *includes, *extra)]
-    code, handle = nvrtc.nvrtcCreateProgram(program.encode(), b"kernels.cu", 0, [], [])
+    options = [option.encode() for option in (*OPTIONS, _OWN_TRAITS, *includes, *extra)]
+    code, handle = nvrtc.nvrtcCreateProgram(
+        program.encode(), b"kernels.cu", 1, [_TARGET_HEADER], [b"nv/target"]
+    )
     if code != success:
         raise ToolchainError(f"NVRTC cannot make a program: {code}")
     try:

@@ -10,7 +10,6 @@ This module executes problem code, so it is used inside worker processes only.
 
 from __future__ import annotations
 
-import hashlib
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,14 +24,16 @@ from kernelassay.cell import Cell
 from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.execute.cpu.build import Image
-from kernelassay.execute.cpu.device import Buffer, CpuDevice
+from kernelassay.execute.cpu.device import Buffer, CpuDevice, Role
+from kernelassay.execute.outputs import far_off, magnitude, output_digest, without
 from kernelassay.inputs import InputSpec, digest, materialise
-from kernelassay.kernel import Call, Finding, Launch, RunResult, Scalar
+from kernelassay.kernel import Call, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.references import run_model
 from kernelassay.substrate.lowering import bind, lower
 from kernelassay.trace import Traced, evaluate, meta, trace
+from kernelassay.user.whole import trace_whole, whole_call
 
 MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
@@ -72,6 +73,7 @@ class InputFacts:
     reference_error: float
     magnitude: float
     problem: str
+    output_dtypes: tuple[str, ...] = ("float32",)
 
 
 @dataclass(slots=True)
@@ -82,10 +84,12 @@ class _Baseline:
     operands: dict[str, NDArray[Any]]
     buffers: dict[str, Buffer]
     outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]]
+    starts: dict[str, NDArray[Any]]
     downstream: tuple[str, ...]
     raw: dict[str, bytes]
     fuel: int
     cell: Cell
+    tolerated: frozenset[str] = frozenset()
 
 
 class ProblemBench:
@@ -99,7 +103,13 @@ class ProblemBench:
         self._launchers: dict[str, Launcher] = {}
         loaded = self.loaded(())
         self.traced = self.trace((), loaded, loaded.draw(MODEL_SEED))
-        self.calls: tuple[Call, ...] = lower(self.traced)
+        self.calls: tuple[Call, ...] = self.lower(self.traced)
+        if not self.calls:
+            raise UnsupportedError(
+                "the module computes nothing: its outputs are inputs, parameters or views of them",
+                where=problem.id,
+                hint="there is no kernel to mutate",
+            )
 
     def loaded(self, overrides: tuple[tuple[str, int], ...]) -> LoadedProblem:
         """The problem's module with some sizes changed (cached)."""
@@ -116,8 +126,14 @@ class ProblemBench:
         )
         key = (overrides, layout)
         if key not in self._traced:
-            self._traced[key] = trace(loaded.build_model(MODEL_SEED), tuple(inputs))
+            tracer = trace if self.problem.kernel is None else trace_whole
+            self._traced[key] = tracer(loaded.build_model(MODEL_SEED), tuple(inputs))
         return self._traced[key]
+
+    def lower(self, traced: Traced) -> tuple[Call, ...]:
+        """The calls that cover a graph: the op library's, or the one of a user's kernel."""
+        kernel = self.problem.kernel
+        return lower(traced) if kernel is None else (whole_call(kernel, traced),)
 
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
@@ -160,8 +176,9 @@ class InputBench:
             output_shape=tuple(self.reference[0].shape),
             finite=finite,
             reference_error=verdict.critical_tolerance,
-            magnitude=max((_magnitude(value) for value in self.values.values()), default=0.0),
+            magnitude=max((magnitude(value) for value in self.values.values()), default=0.0),
             problem="" if finite else "the reference is not finite",
+            output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
         )
 
     def prepare(self, originals: Mapping[str, Candidate]) -> dict[str, Cell]:
@@ -181,7 +198,7 @@ class InputBench:
         yield self._control("zeros", [np.zeros_like(r) for r in self.reference])
         if self.reference[0].dtype.kind == "f":
             yield self._control("nan", [np.full_like(r, np.nan) for r in self.reference])
-        yield self._control("forced-failure", [_far_off(r) for r in self.reference])
+        yield self._control("forced-failure", [far_off(r) for r in self.reference])
         for position, value in enumerate(self.inputs):
             if isinstance(value, torch.Tensor) and value.shape == shape:
                 copied = value.numpy().astype(self.reference[0].dtype)
@@ -205,7 +222,7 @@ class InputBench:
             propagated=True,
             unwritten=0,
             findings=(),
-            output_digest=_digest(outputs),
+            output_digest=output_digest(outputs),
             seen=seen,
             poisoned=seen,
             exact=exact,
@@ -226,10 +243,35 @@ class InputBench:
                     f"the correct kernel of {call.id} ended with {result.outcome}: {result.detail}",
                     where=f"{self.bench.problem.id} {self.spec.id}",
                 )
+            if self.bench.problem.kernel is not None:
+                result = self._tolerate_races(original, baseline, result)
             baseline.fuel = max(FUEL_FLOOR, FUEL_FACTOR * result.fuel)
             baseline.raw = {p: a.tobytes() for p, (_, _, a) in baseline.outputs.items()}
             baseline.cell = self._finish(original, baseline, result, infected=True)
         return self._baselines[call.id]
+
+    def _tolerate_races(
+        self, original: Candidate, baseline: _Baseline, result: RunResult
+    ) -> RunResult:
+        """Races of a user's own kernel that do not decide its output, left out of all findings.
+
+        Real kernels let the lanes of a warp store one value to one place. Such a kernel is usable
+        if its output is the same in the reverse thread order; its mutants are then not flagged for
+        what it does itself.
+        """
+        races = frozenset(f.kind for f in result.findings if f.kind.startswith("race-"))
+        if not races:
+            return result
+        outputs = [a.copy() for _, _, a in baseline.outputs.values()]
+        self._launch(original, baseline, ORIGINAL_FUEL, "reverse")
+        reverse = [a for _, _, a in baseline.outputs.values()]
+        same = all(a.tobytes() == b.tobytes() for a, b in zip(outputs, reverse, strict=True))
+        for kept, (_, _, view) in zip(outputs, baseline.outputs.values(), strict=True):
+            view[...] = kept
+        if not same:
+            return result
+        baseline.tolerated = races
+        return without(result, races)
 
     def _bind(self, call: Call) -> _Baseline:
         device = self.bench.device
@@ -244,17 +286,19 @@ class InputBench:
             operands[parameter] = array.reshape(-1).view(np.uint8)
             buffer.array[:] = operands[parameter]
             buffers[parameter] = buffer
+        starts = {p: self.values[name].detach().contiguous().numpy() for p, name in call.starts}
         outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]] = {}
         for parameter, name in call.outputs:
             value = self.values[name]
-            buffer = device.buffer(parameter, value.numel() * value.element_size(), role="output")
+            role: Role = "updated" if parameter in starts else "output"
+            buffer = device.buffer(parameter, value.numel() * value.element_size(), role=role)
             dtype = meta(self.traced.nodes[name]).dtype
             view = buffer.array.view(np.dtype(dtype)).reshape(tuple(value.shape))
             outputs[parameter] = (name, value, view)
             buffers[parameter] = buffer
         downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
         blank = Cell("", self.spec.id, cell.OK, "", False, False, 0, (), "", None, None, None)
-        return _Baseline(scalars, operands, buffers, outputs, downstream, {}, 0, blank)
+        return _Baseline(scalars, operands, buffers, outputs, starts, downstream, {}, 0, blank)
 
     def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
         order: list[str] = []
@@ -274,8 +318,10 @@ class InputBench:
             plan = self.bench.launcher(candidate.id, candidate.source).plan(baseline.scalars)
         except LaunchError as error:
             return RunResult(error.outcome, str(error), (), 0, ())
-        for _, _, view in baseline.outputs.values():
+        for parameter, (_, _, view) in baseline.outputs.items():
             oracle.poison(view)
+            if parameter in baseline.starts:
+                view[...] = baseline.starts[parameter]
         for step in plan.steps:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())
@@ -294,6 +340,7 @@ class InputBench:
 
     def _spliced(self, candidate: Candidate, baseline: _Baseline, order: str) -> Cell:
         result = self._launch(candidate, baseline, baseline.fuel, order)
+        result = without(result, baseline.tolerated)
         if result.outcome != cell.OK:
             return Cell(
                 candidate=candidate.id,
@@ -331,17 +378,20 @@ class InputBench:
         poisoned = seen
         if count:
             poisoned, exact = self._grade(self._final(baseline, None))
-        output_digest = _digest(outputs)
+        digested = output_digest(outputs)
+        detail = ""
+        if candidate.role == ORIGINAL and self.bench.problem.kernel is not None:
+            detail = oracle.first_wrong(self._final(baseline, None), self.exact, count)
         return Cell(
             candidate=candidate.id,
             input=self.spec.id,
             outcome=cell.OK,
-            detail="",
+            detail=detail,
             infected=infected,
-            propagated=output_digest != baseline.cell.output_digest,
+            propagated=digested != baseline.cell.output_digest,
             unwritten=count,
             findings=result.findings,
-            output_digest=output_digest,
+            output_digest=digested,
             seen=seen,
             poisoned=poisoned,
             exact=exact,
@@ -368,29 +418,3 @@ class InputBench:
                 changed[name] = evaluate(self.traced.nodes[name], values)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
         return [np.ascontiguousarray(f.detach().numpy()) for f in finals]
-
-
-def _magnitude(value: torch.Tensor) -> float:
-    finite = value[torch.isfinite(value)]
-    return float(finite.abs().max()) if finite.numel() and finite.dtype != torch.bool else 0.0
-
-
-def _far_off(reference: NDArray[Any]) -> NDArray[Any]:
-    if reference.dtype.kind == "b":
-        return ~reference
-    return np.asarray(reference + (2 + 2 * np.abs(reference)), dtype=reference.dtype)
-
-
-def _digest(outputs: Sequence[NDArray[Any]]) -> str:
-    state = hashlib.blake2b(digest_size=12)
-    for array in outputs:
-        state.update(str((array.dtype.str, array.shape)).encode())
-        state.update(array.tobytes())
-    return state.hexdigest()
-
-
-def order_finding(forward: Cell, other: Cell, order: str) -> Finding | None:
-    """The finding that thread order changes the output, if it does."""
-    if forward.outcome == other.outcome and forward.output_digest == other.output_digest:
-        return None
-    return Finding("order-dependent", 1, f"forward and {order} thread order differ")

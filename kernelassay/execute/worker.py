@@ -352,7 +352,8 @@ def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
 def _measure(bench: Any, request: Measure) -> Iterable[Any]:
     from dataclasses import replace
 
-    from kernelassay.execute.bench import InputBench, order_finding
+    from kernelassay.execute.bench import InputBench
+    from kernelassay.execute.outputs import order_finding
 
     prepared = InputBench(bench, request.spec)
     facts = prepared.facts()

@@ -22,7 +22,7 @@ from kernelassay.kernel import Launch, LaunchPlan, Memset, PointerArgument, Scra
 HOST = "\nvoid launch() { /* { */ }\n"
 UNSUPPORTED = {
     "inline PTX": '__global__ void k(int* x) { asm volatile("mov.u32 %0, 1;" : "=r"(*x)); }',
-    "cooperative groups": "namespace cg = cooperative_groups; __global__ void k() {}",
+    "cooperative groups": "__global__ void k() { cooperative_groups::this_grid().sync(); }",
     "wmma": "__global__ void k() { wmma::fragment<int> f; }",
     "cp.async": "__global__ void k(int* s, int* g) { __pipeline_memcpy_async(s, g, 16); }",
     "textures": "__global__ void k(cudaTextureObject_t t) { tex2D<float>(t, 0, 0); }",

@@ -43,8 +43,8 @@ from kernelassay.kernel import (
     Scratch,
 )
 
-Role = Literal["operand", "output", "scratch"]
-_ROLES: dict[str, int] = {"operand": 0, "output": 1, "scratch": 2}
+Role = Literal["operand", "output", "scratch", "updated"]
+_ROLES: dict[str, int] = {"operand": 0, "output": 1, "scratch": 2, "updated": 3}
 
 _RACES = frozenset({"race-shared", "race-global"})
 
@@ -124,8 +124,9 @@ class CpuDevice:
     def buffer(self, name: str, nbytes: int, *, role: Role, right_aligned: bool = False) -> Buffer:
         """``nbytes`` of zeroed memory; its end, if ``right_aligned``, 16-byte aligned at a page's.
 
-        Bytes of an ``operand`` count as initialised, those of the other roles as uninitialised
-        when a run starts. Raises ``ToolchainError`` when memory or windows (256) run out.
+        Bytes of an ``operand``, and of an output that is ``updated`` in place, count as initialised
+        when a run starts, those of the other roles as uninitialised. Raises ``ToolchainError`` when
+        memory or windows (256) run out.
         """
         window = self._library.ka_map(nbytes, _ROLES[role], int(right_aligned))
         if window < 0:

@@ -26,7 +26,20 @@ from kernelassay.compile.source import device_text, kernel_signatures, macros
 _FEATURES = {
     **dict.fromkeys(("asm", "__asm__", "__asm"), "inline PTX (asm)"),
     **dict.fromkeys(("wmma", "nvcuda", "mma_sync"), "tensor-core fragments (wmma)"),
-    **dict.fromkeys(("cooperative_groups", "grid_group", "this_grid"), "cooperative groups"),
+    **dict.fromkeys(
+        (
+            "grid_group",
+            "this_grid",
+            "multi_grid_group",
+            "coalesced_group",
+            "coalesced_threads",
+            "labeled_partition",
+            "binary_partition",
+            "inclusive_scan",
+            "exclusive_scan",
+        ),
+        "cooperative groups beyond block and tile ({name})",
+    ),
     **dict.fromkeys(
         ("__pipeline_memcpy_async", "__pipeline_commit", "__pipeline_wait_prior", "cp_async"),
         "asynchronous copies (cp.async)",
@@ -50,13 +63,15 @@ _FEATURES = {
     "__syncthreads_barrier": "named barriers",
 }
 _NAMESPACES = frozenset({"std", "cuda", "thrust", "cub"})
-_CUDA_HEADERS = frozenset(
+CUDA_HEADERS = frozenset(
     {
         "cuda.h",
         "cuda_runtime.h",
         "cuda_fp16.h",
         "cuda_bf16.h",
         "cuda_fp8.h",
+        "cooperative_groups.h",
+        "cooperative_groups/reduce.h",
         "device_launch_parameters.h",
         "math_constants.h",
     }
@@ -160,7 +175,7 @@ def _unsupported_name(
 
 def _unsupported_directive(text: str) -> Iterator[str]:
     include = _INCLUDE.match(text)
-    if include and not _accepted_header(include.group(1)):
+    if include and not accepted_header(include.group(1)):
         yield f"#include <{include.group(1)}>"
     if re.match(r"#\s*define", text):
         words = {token.text for token in tokenize(text[1:])}
@@ -170,10 +185,10 @@ def _unsupported_directive(text: str) -> Iterator[str]:
             yield _FEATURES[name].format(name=name)
 
 
-def _accepted_header(name: str) -> bool:
+def accepted_header(name: str) -> bool:
     """Whether everything device code may use of a header is in the shim."""
     return (
-        name in _CUDA_HEADERS
+        name in CUDA_HEADERS
         or _C_HEADER.fullmatch(name) is not None
         or _CXX_HEADER.fullmatch(name) is not None
     )

@@ -5,7 +5,7 @@
 
 #include "shadow.h"
 
-enum Role : uint8_t { kOperand, kOutput, kScratch, kSharedArray };
+enum Role : uint8_t { kOperand, kOutput, kScratch, kUpdated, kSharedArray };
 
 // A buffer or shared array with its shadow. Bytes of the window outside [low, high) are slack:
 // mapped, but any access there is a finding.

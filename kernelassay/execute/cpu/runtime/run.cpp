@@ -58,7 +58,8 @@ void begin_run(int64_t fuel) {
   for (Region& region : regions) {
     if (!region.live) continue;
     region.written = false;
-    region.initialised_since = region.role == kOperand ? 0 : now.run_first;
+    const bool filled = region.role == kOperand || region.role == kUpdated;
+    region.initialised_since = filled ? 0 : now.run_first;
     if (region.role == kScratch) fill_pattern(region.low, region.high);
   }
 }

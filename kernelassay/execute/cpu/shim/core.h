@@ -110,6 +110,17 @@ void cu_fuel_out();
 CU_SHIM void __trap() { cu_trap(); }
 CU_SHIM void __brkpt() {}
 CU_SHIM void __nanosleep(unsigned) {}
+// Byte by byte, so that each access is checked.
+CU_SHIM void* cu_memcpy(void* to, const void* from, size_t n) {
+  for (size_t i = 0; i < n; i++) ((unsigned char*)to)[i] = ((const unsigned char*)from)[i];
+  return to;
+}
+CU_SHIM void* cu_memset(void* to, int value, size_t n) {
+  for (size_t i = 0; i < n; i++) ((unsigned char*)to)[i] = (unsigned char)value;
+  return to;
+}
+#define memcpy cu_memcpy
+#define memset cu_memset
 CU_SHIM int printf(const char*, ...) { return 0; }
 #define assert(...) ((__VA_ARGS__) ? (void)0 : cu_trap())
 #define __builtin_assume(x) ((void)0)

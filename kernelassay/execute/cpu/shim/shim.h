@@ -14,5 +14,6 @@
 #include "narrow.h"
 #include "fp8.h"
 #include "atomics.h"
+#include "groups.h"
 #include "entry.h"
 #include "fuel.h"

@@ -1,0 +1,51 @@
+"""What a bench asks of outputs and run results, apart from grading them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kernelassay.cell import Cell
+from kernelassay.kernel import Finding, RunResult
+
+
+def without(result: RunResult, kinds: frozenset[str]) -> RunResult:
+    """A result without the findings of some kinds."""
+    if not kinds:
+        return result
+    return replace(result, findings=tuple(f for f in result.findings if f.kind not in kinds))
+
+
+def magnitude(value: torch.Tensor) -> float:
+    """The largest finite magnitude of a tensor's elements; 0 for a bool tensor."""
+    finite = value[torch.isfinite(value)]
+    return float(finite.abs().max()) if finite.numel() and finite.dtype != torch.bool else 0.0
+
+
+def far_off(reference: NDArray[Any]) -> NDArray[Any]:
+    """An output that no tolerance accepts."""
+    if reference.dtype.kind == "b":
+        return ~reference
+    return np.asarray(reference + (2 + 2 * np.abs(reference)), dtype=reference.dtype)
+
+
+def output_digest(outputs: Sequence[NDArray[Any]]) -> str:
+    """A digest of outputs' dtypes, shapes and bytes."""
+    state = hashlib.blake2b(digest_size=12)
+    for array in outputs:
+        state.update(str((array.dtype.str, array.shape)).encode())
+        state.update(array.tobytes())
+    return state.hexdigest()
+
+
+def order_finding(forward: Cell, other: Cell, order: str) -> Finding | None:
+    """The finding that thread order changes the output, if it does."""
+    if forward.outcome == other.outcome and forward.output_digest == other.output_digest:
+        return None
+    return Finding("order-dependent", 1, f"forward and {order} thread order differ")

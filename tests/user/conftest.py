@@ -1,0 +1,82 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelassay.campaign import identity_backend
+from kernelassay.execute.cpu.build import build_runtime
+from kernelassay.execute.cpu.toolchain import find_compiler
+from kernelassay.execute.worker import Worker
+from kernelassay.mutation import select
+from kernelassay.plan import PlanOptions, make_plan
+from kernelassay.population import Toolbox
+from kernelassay.problem import read_problem
+from kernelassay.user.kernel_file import read_kernel
+
+PROBLEM = """\
+import torch
+import torch.nn as nn
+
+{sizes}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, {parameters}):
+        {forward}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def problem_text(
+    forward: str,
+    *,
+    sizes: str = "rows = 5\ncols = 96",
+    inputs: str = "torch.randn(rows, cols)",
+    parameters: str = "x",
+    init: str = "pass",
+) -> str:
+    """A problem file whose forward has these statements."""
+    body = forward.replace("\n", "\n        ")
+    return PROBLEM.format(
+        sizes=sizes, init=init, parameters=parameters, forward=body, inputs=inputs
+    )
+
+
+class Desk:
+    """Plans problems in one worker, without a campaign around them."""
+
+    def __init__(self, cache: Path) -> None:
+        compiler = find_compiler()
+        self.tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
+        self.worker = Worker(self.tools.runtime)
+
+    def plan(self, folder: Path, problem: str, kernel: str = "", *, inputs: int = 2, rules=()):
+        """The plan of a problem, with a kernel's text or without."""
+        path = folder / "problem.py"
+        path.write_text(problem)
+        found = read_problem(path)
+        if kernel:
+            (folder / "kernel.cu").write_text(kernel)
+            found = replace(found, kernel=read_kernel(folder / "kernel.cu"))
+        chosen = select(rules or ["barrier-delete"])
+        options = PlanOptions(chosen, True, identity_backend(), max_inputs=inputs)
+        return make_plan(found, self.worker, self.tools, options)
+
+
+@pytest.fixture(scope="session")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    made = Desk(tmp_path_factory.mktemp("images"))
+    yield made
+    made.worker.close()
