@@ -18,6 +18,7 @@ from kernelassay.cli.selection import (
     json_option,
     problem_options,
     selected_rules,
+    style_option,
 )
 from kernelassay.errors import NothingToTestError, ProblemError
 from kernelassay.problem import Problem
@@ -108,6 +109,7 @@ class ProgressLines:
 @click.option("--quick", is_flag=True, help="A quick selection of problems and inputs.")
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
+@style_option
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -132,6 +134,7 @@ def run(
     quick: bool,
     shrink: bool,
     rules: tuple[str, ...],
+    styles: tuple[str, ...],
     jobs: int,
     identity: str,
     as_json: bool,
@@ -144,9 +147,11 @@ def run(
     from kernelassay import campaign as campaigns
     from kernelassay.plan import PlanOptions
     from kernelassay.session import Session
+    from kernelassay.styles import choose
 
     selection = Selection(names, kernelbench, level, files, quick)
     chosen = selected_rules(rules)
+    wanted = choose(styles)
     problems = selection.problems()
     refused: tuple[tuple[Problem, str], ...] = ()
     if shrink:
@@ -157,7 +162,7 @@ def run(
             "note: NVRTC is not installed, so equivalent mutants are told by the host compiler",
             err=True,
         )
-    options = PlanOptions(chosen, quick, backend)
+    options = PlanOptions(chosen, quick, backend, styles=wanted)
     campaign = campaigns.Campaign(problems, options, jobs, refused)
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     manifest = campaign.manifest()

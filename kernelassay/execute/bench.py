@@ -47,11 +47,15 @@ CONTROL = "control"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel that stands in for one call: ``source`` gives the launches, ``image`` the code."""
+    """A kernel that stands in for one call: ``source`` gives the launches, ``image`` the code.
+
+    ``style`` is that of the original it is compared with: its own, or the call's leading one.
+    """
 
     id: str
     role: str
     call: str
+    style: str
     source: str
     image: Image
 
@@ -74,15 +78,21 @@ class InputFacts:
     problem: str
 
 
-@dataclass(slots=True)
-class _Baseline:
-    """A call's correct run on this input."""
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A call on this input: scalar arguments, buffers, and what depends on its outputs."""
 
     scalars: Mapping[str, Scalar]
     operands: dict[str, NDArray[Any]]
     buffers: dict[str, Buffer]
     outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]]
     downstream: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """The correct run of a call in one style on this input."""
+
     raw: dict[str, bytes]
     fuel: int
     cell: Cell
@@ -119,6 +129,10 @@ class ProblemBench:
             self._traced[key] = trace(loaded.build_model(MODEL_SEED), tuple(inputs))
         return self._traced[key]
 
+    def call(self, call_id: str) -> Call:
+        """The call with this id."""
+        return next(call for call in self.calls if call.id == call_id)
+
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
         if candidate_id not in self._launchers:
@@ -145,7 +159,8 @@ class InputBench:
                     where=f"{bench.problem.id} {spec.id}",
                 )
             self.values = self.traced.run(state, self.inputs)
-        self._baselines: dict[str, _Baseline] = {}
+        self._bound: dict[str, _Bound] = {}
+        self._baselines: dict[tuple[str, str], _Baseline] = {}
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -165,12 +180,13 @@ class InputBench:
         )
 
     def prepare(self, originals: Mapping[str, Candidate]) -> dict[str, Cell]:
-        """Run each call's correct kernel; returns its cell per call id."""
-        return {call.id: self._baseline(call, originals[call.id]).cell for call in self.bench.calls}
+        """Run the correct kernels, one per call and mutated style; returns their cells by id."""
+        return {name: self._baseline(original).cell for name, original in originals.items()}
 
     def run(self, candidate: Candidate, order: str = "forward") -> Cell:
         """Run one candidate. :meth:`prepare` must have run before."""
-        return self._spliced(candidate, self._baselines[candidate.call], order)
+        baseline = self._baselines[candidate.call, candidate.style]
+        return self._spliced(candidate, self._bound[candidate.call], baseline, order)
 
     def controls(self) -> Iterator[Cell]:
         """The pseudo-candidates with a known verdict."""
@@ -186,9 +202,10 @@ class InputBench:
 
     def close(self) -> None:
         """Give the buffers back."""
-        for baseline in self._baselines.values():
-            for buffer in baseline.buffers.values():
+        for bound in self._bound.values():
+            for buffer in bound.buffers.values():
                 buffer.release()
+        self._bound.clear()
         self._baselines.clear()
 
     def _control(self, name: str, outputs: Sequence[NDArray[Any]]) -> Cell:
@@ -213,22 +230,30 @@ class InputBench:
         exact = [oracle.grade(o, r) for o, r in zip(outputs, self.exact, strict=True)]
         return oracle.merge(seen), oracle.merge(exact)
 
-    def _baseline(self, call: Call, original: Candidate) -> _Baseline:
-        if call.id not in self._baselines:
-            baseline = self._bind(call)
-            self._baselines[call.id] = baseline
-            result = self._launch(original, baseline, ORIGINAL_FUEL, "forward")
+    def _baseline(self, original: Candidate) -> _Baseline:
+        key = (original.call, original.style)
+        if key not in self._baselines:
+            bound = self._bind(original.call)
+            result = self._launch(original, bound, ORIGINAL_FUEL, "forward")
             if result.outcome != cell.OK:
                 raise ProblemError(
-                    f"the correct kernel of {call.id} ended with {result.outcome}: {result.detail}",
+                    f"the correct kernel {original.id} ended with {result.outcome}:"
+                    f" {result.detail}",
                     where=f"{self.bench.problem.id} {self.spec.id}",
                 )
-            baseline.fuel = max(FUEL_FLOOR, FUEL_FACTOR * result.fuel)
-            baseline.raw = {p: a.tobytes() for p, (_, _, a) in baseline.outputs.items()}
-            baseline.cell = self._finish(original, baseline, result, infected=True)
-        return self._baselines[call.id]
+            self._baselines[key] = _Baseline(
+                raw={p: a.tobytes() for p, (_, _, a) in bound.outputs.items()},
+                fuel=max(FUEL_FLOOR, FUEL_FACTOR * result.fuel),
+                cell=self._finish(original, bound, result, correct=None),
+            )
+        return self._baselines[key]
 
-    def _bind(self, call: Call) -> _Baseline:
+    def _bind(self, call_id: str) -> _Bound:
+        if call_id not in self._bound:
+            self._bound[call_id] = self._bind_anew(self.bench.call(call_id))
+        return self._bound[call_id]
+
+    def _bind_anew(self, call: Call) -> _Bound:
         device = self.bench.device
         if device is None:
             raise RuntimeError("this bench was made without a device")
@@ -250,8 +275,7 @@ class InputBench:
             outputs[parameter] = (name, value, view)
             buffers[parameter] = buffer
         downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
-        blank = Cell("", self.spec.id, cell.OK, "", False, False, 0, (), "", None, None, None)
-        return _Baseline(scalars, operands, buffers, outputs, downstream, {}, 0, blank)
+        return _Bound(scalars, operands, buffers, outputs, downstream)
 
     def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
         order: list[str] = []
@@ -263,29 +287,27 @@ class InputBench:
                 order.append(name)
         return tuple(order)
 
-    def _launch(
-        self, candidate: Candidate, baseline: _Baseline, fuel: int, order: str
-    ) -> RunResult:
+    def _launch(self, candidate: Candidate, bound: _Bound, fuel: int, order: str) -> RunResult:
         assert self.bench.device is not None
         try:
-            plan = self.bench.launcher(candidate.id, candidate.source).plan(baseline.scalars)
+            plan = self.bench.launcher(candidate.id, candidate.source).plan(bound.scalars)
         except LaunchError as error:
             return RunResult(error.outcome, str(error), (), 0, ())
-        for _, _, view in baseline.outputs.values():
+        for _, _, view in bound.outputs.values():
             oracle.poison(view)
         for step in plan.steps:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())
-        result = self.bench.device.run(
-            candidate.image, plan, baseline.buffers, fuel=fuel, order=order
-        )
+        result = self.bench.device.run(candidate.image, plan, bound.buffers, fuel=fuel, order=order)
         for parameter in result.written_inputs:
-            if parameter in baseline.operands:
-                baseline.buffers[parameter].array[:] = baseline.operands[parameter]
+            if parameter in bound.operands:
+                bound.buffers[parameter].array[:] = bound.operands[parameter]
         return result
 
-    def _spliced(self, candidate: Candidate, baseline: _Baseline, order: str) -> Cell:
-        result = self._launch(candidate, baseline, baseline.fuel, order)
+    def _spliced(
+        self, candidate: Candidate, bound: _Bound, baseline: _Baseline, order: str
+    ) -> Cell:
+        result = self._launch(candidate, bound, baseline.fuel, order)
         if result.outcome != cell.OK:
             return Cell(
                 candidate=candidate.id,
@@ -301,7 +323,7 @@ class InputBench:
                 poisoned=None,
                 exact=None,
             )
-        same = all(a.tobytes() == baseline.raw[p] for p, (_, _, a) in baseline.outputs.items())
+        same = all(a.tobytes() == baseline.raw[p] for p, (_, _, a) in bound.outputs.items())
         if same:
             known = baseline.cell
             return replace(
@@ -311,26 +333,27 @@ class InputBench:
                 propagated=False,
                 findings=result.findings,
             )
-        return self._finish(candidate, baseline, result, infected=True)
+        return self._finish(candidate, bound, result, correct=baseline.cell)
 
     def _finish(
-        self, candidate: Candidate, baseline: _Baseline, result: RunResult, *, infected: bool
+        self, candidate: Candidate, bound: _Bound, result: RunResult, *, correct: Cell | None
     ) -> Cell:
-        marks = {p: oracle.unwritten(a) for p, (_, _, a) in baseline.outputs.items()}
+        """The cell of outputs that differ from the ``correct`` kernel's, or are the first."""
+        marks = {p: oracle.unwritten(a) for p, (_, _, a) in bound.outputs.items()}
         count = sum(int(np.count_nonzero(mark)) for mark in marks.values())
-        outputs = self._final(baseline, marks if count else None)
+        outputs = self._final(bound, marks if count else None)
         seen, exact = self._grade(outputs)
         poisoned = seen
         if count:
-            poisoned, exact = self._grade(self._final(baseline, None))
+            poisoned, exact = self._grade(self._final(bound, None))
         output_digest = _digest(outputs)
         return Cell(
             candidate=candidate.id,
             input=self.spec.id,
             outcome=cell.OK,
             detail="",
-            infected=infected,
-            propagated=output_digest != baseline.cell.output_digest,
+            infected=True,
+            propagated=correct is None or output_digest != correct.output_digest,
             unwritten=count,
             findings=result.findings,
             output_digest=output_digest,
@@ -340,11 +363,11 @@ class InputBench:
         )
 
     def _final(
-        self, baseline: _Baseline, zero: Mapping[str, NDArray[np.bool_]] | None
+        self, bound: _Bound, zero: Mapping[str, NDArray[np.bool_]] | None
     ) -> list[NDArray[Any]]:
         """The problem's outputs with the call's outputs as they stand in its buffers."""
         changed: dict[str, torch.Tensor] = {}
-        for parameter, (name, original, view) in baseline.outputs.items():
+        for parameter, (name, original, view) in bound.outputs.items():
             array = view.copy()
             if zero is not None:
                 array.reshape(-1)[zero[parameter]] = 0
@@ -355,7 +378,7 @@ class InputBench:
                 ).copy_(value)
             changed[name] = value
         with torch.no_grad():
-            for name in baseline.downstream:
+            for name in bound.downstream:
                 values = ChainMap(changed, self.values)
                 changed[name] = evaluate(self.traced.nodes[name], values)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
