@@ -59,7 +59,7 @@ def make_plan(
     base = refused_plan(problem, "")
     try:
         progress("tracing")
-        calls = worker.open(problem)
+        calls = [c for c in worker.open(problem) if _is_of_plan(c, options.styles)]
         base["calls"] = [_call_record(call, options.styles) for call in calls]
         if not any(record["styles"] for record in base["calls"]):
             base["refused"] = f"no kernel has the style {' or '.join(options.styles)}"
@@ -113,6 +113,11 @@ def problem_record(problem: Problem) -> dict[str, Any]:
 def spec_of(record: Mapping[str, Any]) -> InputSpec:
     """The input spec of a stored input record."""
     return InputSpec.from_json(record["spec"])
+
+
+def _is_of_plan(call: CallInfo, chosen: Sequence[str]) -> bool:
+    """Whether a plan records a call: a fused one overlaps others, and may be left out."""
+    return styles.FUSED not in call.sources or bool(styles.mutated(call.sources, chosen))
 
 
 def _call_record(call: CallInfo, chosen: Sequence[str]) -> dict[str, Any]:

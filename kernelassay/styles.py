@@ -14,7 +14,11 @@ from kernelassay.gate import ADMISSION_BOUND
 from kernelassay.kernel import OPTIMISED, PLAIN
 
 ALL = "all"
+FUSED, FUSED_PLAIN = "fused", "fused_plain"
 DEFAULT = (OPTIMISED,)
+
+NARROW_BOUND = 1e-2
+"""Admission bound of styles that keep operands in 16 bits: the loosest tolerance scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,20 @@ _LISTED = (
     Style(OPTIMISED, "tiles in shared memory, warp shuffles, float4 loads", variant=True),
     Style(PLAIN, "one thread per output element or row", variant=True),
     Style("online", "one pass for a softmax's maximum and sum", variant=True),
+    Style("double_buffered", "two tiles in turn: one is read while the other is filled"),
+    Style("vectorised", "float4 loads and stores, with a guarded tail"),
+    Style("half", "operands stored in half precision, float sums", admission=NARROW_BOUND),
+    Style("bfloat16", "operands stored in bfloat16, float sums", admission=NARROW_BOUND),
+    Style(
+        "tensor_core",
+        "half operands and float sums in tensor-core fragments",
+        admission=NARROW_BOUND,
+        executors=("cuda",),
+    ),
+    Style("implicit_gemm", "a convolution as a tiled matrix product over patches never stored"),
+    Style("flash", "attention over tiles of keys with a running maximum and sum"),
+    Style(FUSED, "the elementwise operations after a kernel applied to what it stores"),
+    Style(FUSED_PLAIN, "the same on one thread per output element or row", variant=True),
     Style("split", "blocks share a reduction; the last one done combines their partial results"),
     Style("tree", "a tree in shared memory over any number of partial results"),
     Style("atomic", "blocks fold their results by atomics that are exact in any order"),

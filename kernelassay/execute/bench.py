@@ -31,7 +31,7 @@ from kernelassay.kernel import Call, Finding, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.references import run_model
-from kernelassay.substrate.lowering import bind, lower
+from kernelassay.substrate.lowering import bind, lower, lower_fused
 from kernelassay.trace import Traced, evaluate, meta, trace
 
 MODEL_SEED = 42
@@ -109,7 +109,7 @@ class ProblemBench:
         self._launchers: dict[str, Launcher] = {}
         loaded = self.loaded(())
         self.traced = self.trace((), loaded, loaded.draw(MODEL_SEED))
-        self.calls: tuple[Call, ...] = lower(self.traced)
+        self.calls: tuple[Call, ...] = (*lower(self.traced), *lower_fused(self.traced))
 
     def loaded(self, overrides: tuple[tuple[str, int], ...]) -> LoadedProblem:
         """The problem's module with some sizes changed (cached)."""
