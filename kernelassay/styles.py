@@ -62,6 +62,7 @@ _LISTED = (
     Style("flash", "attention over tiles of keys with a running maximum and sum"),
     Style(FUSED, "the elementwise operations after a kernel applied to what it stores"),
     Style(FUSED_PLAIN, "the same on one thread per output element or row", variant=True),
+    Style("single_pass", "one pass for both statistics of a norm, or of a softmax by columns"),
     Style("split", "blocks share a reduction; the last one done combines their partial results"),
     Style("tree", "a tree in shared memory over any number of partial results"),
     Style("atomic", "blocks fold their results by atomics that are exact in any order"),

@@ -15,6 +15,7 @@ from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.substrate.ctypes import FLOATING, c_type, function, literal
 from kernelassay.substrate.layout import COLUMNS, ROWS, Span
 from kernelassay.substrate.lowering import Context, Lowered, lowers, source
+from kernelassay.substrate.operands import styled
 from kernelassay.trace import meta
 
 SPLIT, TREE, COMPENSATED, WIDE, ATOMIC = "split", "tree", "compensated", "wide", "atomic"
@@ -158,7 +159,7 @@ def lower_variance(node: fx.Node, context: Context) -> Lowered:
     names = ROWS if span.is_trailing else COLUMNS
     return Lowered(
         template="var",
-        sources={s: source(f"variance_{shape}_{s}", **values) for s in (PLAIN, OPTIMISED)},
+        sources=styled(f"variance_{shape}", values, WIDE),
         operands=(("x", operand.name),),
         outputs=(("y", node.name),),
         nodes=(node.name,),
