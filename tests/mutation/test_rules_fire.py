@@ -10,7 +10,10 @@ from kernelassay.substrate.lowering import lower, lower_fused
 from kernelassay.suite import suite_problems
 from kernelassay.trace import trace
 
-NEVER = {}
+NEVER = {
+    "momentum-statistics": "no traced graph updates running statistics, and generated elementwise"
+    " code has one operator a statement, so no running average stands in one expression",
+}
 """Rules without a site, with the reason."""
 
 
