@@ -66,6 +66,56 @@ def test_a_style_knows_no_source_without_being_listed() -> None:
     assert {s for case in CASES.values() for s in case.call().sources} <= set(STYLES)
 
 
+# -- long enough for several blocks to share one result ------------------------------------------
+
+_ROWS = (((3, 2500),), ((2, 1024),))
+_COLUMNS = (((2, 70, 5),),)
+LONG = {
+    "sum of rows": Case("sum", lambda x: x.sum(1), _ROWS),
+    "sum of columns": Case("sum", lambda x: x.sum(1), _COLUMNS),
+    "sum of a whole tensor": Case("sum", lambda x: x.sum(), _ROWS),
+    "mean of columns": Case("mean", lambda x: x.mean(1), _COLUMNS),
+    "norm of rows": Case("norm", lambda x: torch.linalg.vector_norm(x, 2, 1), _ROWS),
+    "largest of rows": Case("amax", lambda x: x.amax(1), _ROWS),
+    "smallest of columns": Case("amin", lambda x: x.amin(1), _COLUMNS),
+    "largest of a whole tensor": Case("amax", lambda x: x.max(), _ROWS),
+    "all of rows": Case("all", lambda x: (x < 3).all(1), _ROWS),
+    "sum of integers": Case("sum", lambda x: (x * 10).long().sum(1), _ROWS),
+    "variance of rows": Case("var", lambda x: torch.var(x, 1), _ROWS),
+    "instance norm": Case("batch_norm", F.instance_norm, (((1, 2, 1300),),)),
+    "layer norm": Case("layer_norm", lambda x: F.layer_norm(x, x.shape[1:]), (((3, 1028),),)),
+    "divergence": Case(
+        "kl_div",
+        lambda x, t: F.kl_div(F.log_softmax(x, 1), F.softmax(t, 1), reduction="sum"),
+        (((3, 700), (3, 700)),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_results_that_several_blocks_share_agree_with_float64(name: str, bench: Bench) -> None:
+    for style in further_styles(LONG[name]):
+        check(LONG[name], style, bench)
+
+
+@pytest.mark.parametrize("name", ("sum of rows", "largest of a whole tensor", "instance norm"))
+def test_the_order_of_threads_and_blocks_changes_no_bit(name: str, bench: Bench) -> None:
+    case = LONG[name]
+    shapes = case.shapes[0]
+    traced = case.trace(shapes)
+    values = traced.run({}, case.inputs(shapes))
+    call = case.call()
+    operands = {parameter: values[node].contiguous() for parameter, node in call.operands}
+    for style, source in call.sources.items():
+        found = []
+        for order in ("forward", "reverse"):
+            outputs = {p: torch.empty(values[n].shape) for p, n in call.outputs}
+            bench.run(source, bind(call, traced), operands, outputs, order=order)
+            found.append(outputs)
+        for parameter, first in found[0].items():
+            assert torch.equal(first, found[1][parameter]), style
+
+
 # -- fused epilogues ----------------------------------------------------------------------------
 
 
