@@ -2,18 +2,25 @@
 
 import numpy as np
 import pytest
+from test_campaign import Silent
 from test_score import OFFICIAL, RACE, REFERENCE, mutant, result
 
+from kernelassay import campaign as campaigns
 from kernelassay import cell, plan, styles
+from kernelassay.analysis.audit import audit_session
 from kernelassay.analysis.score import mutant_facts, score
 from kernelassay.errors import ControlError, UsageError
 from kernelassay.execute.worker import CallInfo, UnitResult
 from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.matrix import load
+from kernelassay.mutation import select
+from kernelassay.plan import PlanOptions
 from kernelassay.protocols import CURRENT, V01
 from kernelassay.session import Session
 from kernelassay.styles import STYLES
+from kernelassay.suite import suite_problems
 
+CHOSEN = (OPTIMISED, "half", "fused")
 EXACT = [name for name, style in STYLES.items() if not style.relaxed]
 RELAXED = [name for name, style in STYLES.items() if style.relaxed]
 
@@ -157,3 +164,59 @@ def test_an_exact_original_that_is_rejected_still_vetoes_the_score(relaxed_sessi
     matrix.columns["seen_critical_tolerance"][matrix.index["original/k00/optimised"]] = 1.0
     with pytest.raises(ControlError):
         score(matrices, mutant_facts(matrices, (V01,), 1e-2), V01, 1e-2)
+
+
+# -- a whole run --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of one problem in three styles: one exact, one relaxed, one that overlaps two calls."""
+    problems = tuple(p for p in suite_problems() if p.id == "suite/linear_bias_relu")
+    options = PlanOptions(
+        select(("drop-bias", "loop-start-plus-one")),
+        quick=True,
+        backend=campaigns.identity_backend(),
+        max_inputs=6,
+        styles=styles.choose(CHOSEN),
+    )
+    run = campaigns.Campaign(problems, options, 1)
+    session = Session.create(tmp_path_factory.mktemp("styles") / "s", run.manifest())
+    try:
+        campaigns.run(run, session, Silent())
+    finally:
+        session.close()
+    return session
+
+
+def test_every_chosen_style_has_an_original_and_mutants(finished):
+    (made,) = finished.plans()
+    assert finished.manifest["styles"] == list(CHOSEN)
+    heavy, light, both = made["calls"]
+    assert heavy["styles"] == [OPTIMISED, "half"]
+    assert light["styles"] == [OPTIMISED]
+    assert both["styles"] == ["fused"]
+    assert set(heavy["nodes"]) | set(light["nodes"]) <= set(both["nodes"])
+    assert {m["style"] for m in made["mutants"]} == set(CHOSEN)
+    cells = finished.read_cells("suite/linear_bias_relu", "official-0").to_pylist()
+    names = {row["candidate"] for row in cells}
+    for call in made["calls"]:
+        assert {f"original/{call['id']}/{style}" for style in call["styles"]} <= names
+
+
+def test_an_audit_accounts_for_every_style(finished):
+    result = audit_session(finished, (V01, CURRENT), 1e-2)
+    assert set(result.account_by_style) == set(CHOSEN)
+    total = sum(a.generated for a in result.account_by_style.values())
+    assert total == result.account.generated
+    assert all(a.witnessed for a in result.account_by_style.values())
+    assert result.false_findings.count == 0
+    assert {s for c in result.coverage if c.generated for s in c.styles} == set(CHOSEN)
+
+
+def test_the_half_original_rounds_and_leaves_the_inputs_valid(finished):
+    (matrix,) = load(finished)
+    row = matrix.index["original/k00_matmul/half"]
+    exact = matrix.columns["exact_critical_tolerance"]
+    assert exact[row].max() > 10 * exact[matrix.index["original/k00_matmul/optimised"]].max()
+    assert matrix.valid_at(1e-4).sum() > (~np.isnan(matrix.limits(1e-4, "half"))).sum()

@@ -79,7 +79,7 @@ LONG = {
     "largest of rows": Case("amax", lambda x: x.amax(1), _ROWS),
     "smallest of columns": Case("amin", lambda x: x.amin(1), _COLUMNS),
     "largest of a whole tensor": Case("amax", lambda x: x.max(), _ROWS),
-    "all of rows": Case("all", lambda x: (x < 3).all(1), _ROWS),
+    "all of rows": Case("any", lambda x: (x < 3).all(1), _ROWS),
     "sum of integers": Case("sum", lambda x: (x * 10).long().sum(1), _ROWS),
     "variance of rows": Case("var", lambda x: torch.var(x, 1), _ROWS),
     "instance norm": Case("batch_norm", F.instance_norm, (((1, 2, 1300),),)),
