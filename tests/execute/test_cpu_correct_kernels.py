@@ -188,7 +188,8 @@ def test_the_last_block_may_read_what_others_published_with_a_fence(execute):
 
 
 MANY_TICKETS = r"""
-extern "C" __global__ void totals(const float* x, float* partial, unsigned* done, float* out, int columns) {
+extern "C" __global__ void totals(const float* x, float* partial, unsigned* done, float* out,
+                                  int columns) {
     int column = blockIdx.x * blockDim.x + threadIdx.x;
     partial[blockIdx.y * columns + column] = x[blockIdx.y * columns + column];
     __threadfence();
