@@ -76,6 +76,7 @@ class Campaign:
             "nvrtc": nvrtc.version() if self.options.backend == "nvrtc" else None,
             "max_inputs": self.options.max_inputs,
             "rules": [rule.id for rule in self.options.rules],
+            "styles": list(self.options.styles),
             "quick": self.options.quick,
             "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},
         }

@@ -16,6 +16,7 @@ import click
 
 from kernelassay.cli import app
 from kernelassay.mutation import FAMILIES, RULES, Rule
+from kernelassay.styles import DEFAULT, STYLES
 
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
@@ -75,6 +76,29 @@ def _escape(text: str) -> str:
     )
 
 
+def styles_page() -> str:
+    """Every style with its admission bound and the executors that run it."""
+    lines = ["# Styles", _NOTE]
+    lines += [
+        "Ways to write one operation. `kernelassay run --style` chooses those that are mutated, by"
+        f" default `{DEFAULT[0]}`;",
+        "a call has those that its operation offers. The admission bound is the largest critical"
+        " tolerance of the correct",
+        "kernel against float64 on official inputs. Correct kernels of a *variant* style are benign"
+        " variants of every run,",
+        "others of the runs that choose them, 16-bit ones of none.\n",
+        "| style | what it is | admission | executors | variant |",
+        "| --- | --- | ---: | --- | --- |",
+    ]
+    for style in STYLES.values():
+        variant = "yes" if style.variant else ""
+        executors = ", ".join(style.executors)
+        lines.append(
+            f"| `{style.name}` | {style.what} | {style.admission:g} | {executors} | {variant} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def cli_page() -> str:
     """Every command with its usage, what it does, and its options."""
     lines = ["# Command line", _NOTE]
@@ -125,7 +149,11 @@ def _cell(option: click.Option) -> str:
     return f"{text} Default: `{option.default}`." if option.show_default else text
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"rules.md": rules_page, "cli.md": cli_page}
+PAGES: Mapping[str, Callable[[], str]] = {
+    "rules.md": rules_page,
+    "styles.md": styles_page,
+    "cli.md": cli_page,
+}
 
 
 def write_pages(folder: Path) -> None:

@@ -42,7 +42,7 @@ def exact_error(cell: Cell) -> float:
 
 def worst_error(correct: Iterable[Cell]) -> float:
     """The largest :func:`exact_error` over the cells of correct kernels on one input."""
-    return max(exact_error(cell) for cell in correct)
+    return max((exact_error(cell) for cell in correct), default=0.0)
 
 
 def objection(reference_error: float, correct_error: float) -> str:

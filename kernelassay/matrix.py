@@ -87,17 +87,21 @@ class ProblemMatrix:
             return np.asarray((column("nan_matches") == 1) & infinities)
         return np.asarray((column("out_nan") == 0) & (column("ref_nan") == 0) & infinities)
 
-    def limits(self, tolerance: float | None) -> NDArray[np.float64]:
+    def limits(self, tolerance: float | None, style: str = "") -> NDArray[np.float64]:
         """Per input, the error that proves a fault at a tolerance; NaN if not valid there.
 
         ``None`` is the tightest tolerance of each input: what every correct kernel and the
-        references pass, with the gate's headroom, and no less than :data:`FLOOR`.
+        references pass, with the gate's headroom, and no less than :data:`FLOOR`. For mutants of a
+        relaxed ``style`` its own correct kernels count among these.
         """
         facts = {record["id"]: record for record in self.plan["inputs"]}
         strays = np.array(
-            [max(facts[n]["benign_worst"], facts[n]["reference_error"]) for n in self.inputs]
+            [
+                max(facts[n]["benign_worst"], facts[n]["reference_error"], _own(facts[n], style))
+                for n in self.inputs
+            ]
         )
-        needed = strays / HEADROOM
+        needed = np.where(np.isfinite(strays), strays / HEADROOM, np.nan)
         if tolerance is None:
             return np.maximum(needed, FLOOR)
         return np.where(needed <= tolerance, tolerance, np.nan)
@@ -106,9 +110,23 @@ class ProblemMatrix:
         """Inputs on which references agree and correct variants pass with headroom. [inputs]."""
         return np.asarray(~np.isnan(self.limits(tolerance)))
 
+    def _row_limits(self, tolerance: float | None) -> NDArray[np.float64]:
+        """:meth:`limits` for every candidate: a relaxed style has its own. [candidates, inputs]."""
+        shape = (len(self.candidates), len(self.inputs))
+        limits = np.broadcast_to(self.limits(tolerance), shape).copy()
+        relaxed = {style for record in self.plan["inputs"] for style in record["style_worst"]}
+        for style in relaxed:
+            names = [
+                m["id"]
+                for m in self.plan["mutants"]
+                if m["style"] == style and m["id"] in self.index
+            ]
+            limits[self.rows(names)] = self.limits(tolerance, style)
+        return limits
+
     def witnessing(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by output at a tolerance: valid input, exact reference."""
-        limits = self.limits(tolerance)[None, :]
+        limits = self._row_limits(tolerance)
         matched = AcceptanceRule(np.inf, nonfinite="matched")
         with np.errstate(invalid="ignore"):
             strays = self.columns["exact_critical_tolerance"] > limits
@@ -118,7 +136,7 @@ class ProblemMatrix:
     def stopping(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by a crash, a hang or a failed launch on a valid input."""
         stopped = np.isin(self.columns["outcome"], ("crash", "timeout", "launch-failure"))
-        return np.asarray(stopped & self.valid_at(tolerance)[None, :])
+        return np.asarray(stopped & ~np.isnan(self._row_limits(tolerance)))
 
 
 def load(session: Session, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
@@ -155,7 +173,8 @@ def _problem(session: Session, plan: Mapping[str, Any]) -> ProblemMatrix:
     candidates = tuple(sorted(set(names[0]).intersection(*names[1:])))
     required = {m["id"] for m in plan["mutants"] if measured(m)}
     required |= {b["id"] for b in plan["benign"] if not b["unsupported"]}
-    required |= {f"original/{call['id']}" for call in plan["calls"]} | {"control/forced-failure"}
+    required |= {f"original/{call['id']}/{s}" for call in plan["calls"] for s in call["styles"]}
+    required.add("control/forced-failure")
     absent = required.difference(candidates)
     if absent:
         raise SessionError(
@@ -174,6 +193,12 @@ def _problem(session: Session, plan: Mapping[str, Any]) -> ProblemMatrix:
         if field.name not in ("candidate", "input")
     }
     return ProblemMatrix(plan, candidates, inputs, columns)
+
+
+def _own(record: Mapping[str, Any], style: str) -> float:
+    """How far the correct kernels of a relaxed style stray on an input."""
+    worst = record["style_worst"].get(style, 0.0)
+    return float("inf") if worst is None else float(worst)
 
 
 def _array(column: pa.ChunkedArray) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay import gate, population
+from kernelassay import gate, population, styles
 from kernelassay.cell import Cell
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import ORIGINAL, Candidate
@@ -31,6 +31,7 @@ class PlanOptions:
     quick: bool
     backend: str
     max_inputs: int | None = None
+    styles: tuple[str, ...] = styles.DEFAULT
     given: tuple[InputSpec, ...] = ()
     """Inputs that somebody handed over, measured after the battery's."""
 
@@ -61,10 +62,13 @@ def make_plan(
     base = refused_plan(problem, "")
     try:
         progress("tracing")
-        calls = worker.open(problem)
-        base["calls"] = [_call_record(call) for call in calls]
+        calls = [c for c in worker.open(problem) if _is_of_plan(c, options.styles)]
+        base["calls"] = [_call_record(call, options.styles) for call in calls]
+        if not any(record["styles"] for record in base["calls"]):
+            base["refused"] = f"no kernel has the style {' or '.join(options.styles)}"
+            return base
         progress("compiling the correct kernels")
-        correct = _correct_kernels(problem, calls, tools, run)
+        correct = _correct_kernels(problem, calls, tools, run, options.styles)
         base["benign"] = correct.records()
         progress("checking inputs")
         _gate(base, problem, worker, correct.originals, correct.benign, options)
@@ -74,7 +78,7 @@ def make_plan(
         base["mutants"] = run(
             population.mutant_records,
             problem.id,
-            calls,
+            [(c, r["styles"]) for c, r in zip(calls, base["calls"], strict=True)],
             tools,
             tuple(rule.id for rule in options.rules),
             options.backend,
@@ -85,11 +89,15 @@ def make_plan(
 
 
 def _correct_kernels(
-    problem: Problem, calls: Sequence[CallInfo], tools: Toolbox, run: Runner
+    problem: Problem,
+    calls: Sequence[CallInfo],
+    tools: Toolbox,
+    run: Runner,
+    chosen: Sequence[str],
 ) -> population.CorrectKernels:
     try:
         correct: population.CorrectKernels = run(
-            population.correct_kernels, problem.id, calls, tools
+            population.correct_kernels, problem.id, calls, tools, chosen
         )
     except KernelassayError as error:
         if problem.kernel is None or not problem.kernel.note or error.hint:
@@ -132,13 +140,20 @@ def spec_of(record: Mapping[str, Any]) -> InputSpec:
     return InputSpec.from_json(record["spec"])
 
 
-def _call_record(call: CallInfo) -> dict[str, Any]:
+def _is_of_plan(call: CallInfo, chosen: Sequence[str]) -> bool:
+    """Whether a plan records a call: a fused one overlaps others, and may be left out."""
+    return styles.FUSED not in call.sources or bool(styles.mutated(call.sources, chosen))
+
+
+def _call_record(call: CallInfo, chosen: Sequence[str]) -> dict[str, Any]:
+    mutated = styles.mutated(call.sources, chosen)
     return {
         "id": call.id,
         "template": call.template,
-        "style": population.mutated_style(call),
+        "styles": list(mutated),
+        "not_admitted": {},
         "nodes": list(call.nodes),
-        "sources": dict(call.sources),
+        "sources": {style: call.sources[style] for style in mutated},
     }
 
 
@@ -165,6 +180,8 @@ def _gate(
             base["refused"] = _not_admitted(problem, spec, unit.rejected)
             return
         if not unit.rejected and unit.facts is not None:
+            if spec.group == "official":
+                _drop_strays(base["calls"], unit)
             refusal = gate.refusal(
                 _correct(unit),
                 official=spec.group == "official",
@@ -175,6 +192,9 @@ def _gate(
             if refusal:
                 base["refused"] = _not_admitted(problem, spec, refusal)
                 return
+    if not any(call["styles"] for call in base["calls"]):
+        reasons = "; ".join(f"{c['id']} {c['not_admitted']}" for c in base["calls"])
+        base["refused"] = f"no style to mutate is admitted: {reasons}"
     unfit = [r for r in base["inputs"] if r["group"] == "official" and not r["valid"]]
     if unfit:
         base["refused"] = f"the official input {unfit[0]['id']} is not valid: {unfit[0]['reason']}"
@@ -204,6 +224,21 @@ def _skipped(input_id: str, globs: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(input_id, glob) for glob in globs)
 
 
+def _drop_strays(calls: Sequence[dict[str, Any]], unit: UnitResult) -> None:
+    """Take a relaxed style from the calls on which its correct kernel is not within its bound."""
+    cells = {cell.candidate: cell for cell in unit.fixed}
+    for call in calls:
+        for style in [s for s in call["styles"] if styles.STYLES[s].relaxed]:
+            cell = cells[population.original_id(call["id"], style)]
+            error, bound = gate.exact_error(cell), styles.STYLES[style].admission
+            reason = f"strays {error:.2e} from float64 (limit {bound:g})" if error > bound else ""
+            if cell.findings:
+                reason = f"has a finding: {cell.findings[0].kind}"
+            if reason:
+                call["styles"].remove(style)
+                call["not_admitted"][style] = reason
+
+
 def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
     facts = unit.facts
     record: dict[str, Any] = {
@@ -214,17 +249,39 @@ def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
         "shapes": [list(s) for s in facts.shapes] if facts else [],
         "reference_error": facts.reference_error if facts and facts.finite else None,
         "benign_worst": None,
+        "style_worst": {},
         "valid": False,
         "reason": unit.rejected,
     }
     if facts is not None and not unit.rejected:
         worst = gate.worst_error(_correct(unit))
         record["benign_worst"] = worst if math.isfinite(worst) else None
+        record["style_worst"] = _relaxed_errors(unit)
         record["reason"] = gate.objection(facts.reference_error, worst)
         record["valid"] = not record["reason"]
     return record
 
 
 def _correct(unit: UnitResult) -> list[Cell]:
-    """The cells of kernels that are correct by construction."""
-    return [c for c in unit.fixed if c.candidate.startswith(ORIGINAL)] + unit.cells
+    """The cells of kernels that are correct by construction and by no relaxed bound."""
+    return [cell for cell in unit.fixed if _original_of(cell) and not _relaxed(cell)] + unit.cells
+
+
+def _relaxed_errors(unit: UnitResult) -> dict[str, float | None]:
+    """By relaxed style, how far its correct kernels stray at most; None for a non-finite error."""
+    worst: dict[str, float] = {}
+    for cell in filter(_relaxed, unit.fixed):
+        style = _original_of(cell)
+        worst[style] = max(worst.get(style, 0.0), gate.exact_error(cell))
+    return {s: error if math.isfinite(error) else None for s, error in worst.items()}
+
+
+def _relaxed(cell: Cell) -> bool:
+    style = _original_of(cell)
+    return bool(style) and styles.STYLES[style].relaxed
+
+
+def _original_of(cell: Cell) -> str:
+    """The style of an original's cell, or an empty string for any other candidate."""
+    role, _, rest = cell.candidate.partition("/")
+    return rest.rpartition("/")[2] if role == ORIGINAL else ""

@@ -17,9 +17,9 @@ from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
 from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
 from kernelassay.execute.cpu.toolchain import Compiler
 from kernelassay.execute.worker import CallInfo
-from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.mutation import Edit, Mutation, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
+from kernelassay.styles import STYLES, benign, mutated
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,57 +37,65 @@ class Toolbox:
 
 @dataclass(frozen=True, slots=True)
 class CorrectKernels:
-    """The kernels that must pass: one original per call, the benign variants that build, others.
+    """The kernels that must pass: an original per call and mutated style, and benign variants.
 
-    ``unbuilt`` holds (id, call, source, reason) of benign variants the executor cannot build.
+    ``originals`` are by id; ``unbuilt`` holds (id, call, style, source, reason) of benign variants
+    the executor cannot build.
     """
 
     originals: Mapping[str, Candidate]
     benign: tuple[Candidate, ...]
-    unbuilt: tuple[tuple[str, str, str, str], ...]
+    unbuilt: tuple[tuple[str, str, str, str, str], ...]
 
     def records(self) -> list[dict[str, Any]]:
         """The benign variants as a plan stores them."""
-        rows = [(c.id, c.call, c.source, "") for c in self.benign]
-        keys = ("id", "call", "source", "unsupported")
+        rows = [(c.id, c.call, c.style, c.source, "") for c in self.benign]
+        keys = ("id", "call", "style", "source", "unsupported")
         return [dict(zip(keys, row, strict=True)) for row in (*rows, *self.unbuilt)]
 
 
-def mutated_style(call: CallInfo) -> str:
-    """The style faults are injected into; the other one is a benign variant."""
-    return OPTIMISED if OPTIMISED in call.sources else PLAIN
+def original_id(call: str, style: str) -> str:
+    """The candidate id of a call's correct kernel in one style."""
+    return f"{ORIGINAL}/{call}/{style}"
 
 
-def correct_kernels(problem: str, calls: Sequence[CallInfo], tools: Toolbox) -> CorrectKernels:
-    """Compile the originals and their benign variants.
+def correct_kernels(
+    problem: str, calls: Sequence[CallInfo], tools: Toolbox, styles: Sequence[str]
+) -> CorrectKernels:
+    """Compile the originals and their benign variants, where ``styles`` are mutated.
 
-    Benign variants are the other styles, and the benign rewrites of the mutated style. Raises
+    Benign variants are other styles, and the benign rewrites of the mutated ones. Raises
     :class:`KernelassayError` if an original does not build.
     """
-    benign, unbuilt = _benign(problem, calls, tools)
-    return CorrectKernels(_originals(calls, tools), tuple(benign), tuple(unbuilt))
+    benign, unbuilt = _benign(problem, calls, tools, styles)
+    return CorrectKernels(_originals(calls, tools, styles), tuple(benign), tuple(unbuilt))
 
 
 def candidates_of(
     plan: Mapping[str, Any], tools: Toolbox
 ) -> tuple[dict[str, Candidate], list[Candidate]]:
-    """The originals by call, and the benign variants and distinct mutants, with their images."""
-    sources = {call["id"]: call["sources"][call["style"]] for call in plan["calls"]}
-    texts = {f"{ORIGINAL}/{call}": text for call, text in sources.items()}
+    """The originals by id, and the benign variants and distinct mutants, with their images."""
+    sources = {
+        (call["id"], style): call["sources"][style]
+        for call in plan["calls"]
+        for style in call["styles"]
+    }
+    texts = {original_id(*key): text for key, text in sources.items()}
     texts |= {b["id"]: b["source"] for b in plan["benign"] if not b["unsupported"]}
     distinct = [m for m in plan["mutants"] if m["status"] == "distinct" and not m["unsupported"]]
-    texts |= {m["id"]: mutant_text(m, sources[m["call"]]) for m in distinct}
+    texts |= {m["id"]: mutant_text(m, sources[m["call"], m["style"]]) for m in distinct}
     images = tools.build(texts)
     failed = [key for key, image in images.items() if isinstance(image, BuildFailure)]
     if failed:
         raise RuntimeError(f"images that built during planning no longer build: {failed[:3]}")
     built = {key: image for key, image in images.items() if isinstance(image, Image)}
-    originals = {
-        call: Candidate(f"{ORIGINAL}/{call}", ORIGINAL, call, text, built[f"{ORIGINAL}/{call}"])
-        for call, text in sources.items()
-    }
+
+    def candidate(name: str, role: str, call: str, style: str) -> Candidate:
+        return Candidate(name, role, call, style, texts[name], built[name])
+
+    originals = {original_id(*key): candidate(original_id(*key), ORIGINAL, *key) for key in sources}
     rest = [
-        Candidate(record["id"], role, record["call"], texts[record["id"]], built[record["id"]])
+        candidate(record["id"], role, record["call"], record["style"])
         for role, records in ((BENIGN, plan["benign"]), (MUTANT, distinct))
         for record in records
         if record["id"] in built
@@ -101,59 +109,70 @@ def mutant_text(record: Mapping[str, Any], original: str) -> str:
     return apply(original, Mutation(edits))
 
 
-def _originals(calls: Sequence[CallInfo], tools: Toolbox) -> dict[str, Candidate]:
-    texts = {f"{ORIGINAL}/{c.id}": c.sources[mutated_style(c)] for c in calls}
+def _originals(
+    calls: Sequence[CallInfo], tools: Toolbox, styles: Sequence[str]
+) -> dict[str, Candidate]:
+    wanted = [(c, style) for c in calls for style in mutated(c.sources, styles)]
+    texts = {original_id(call.id, style): call.sources[style] for call, style in wanted}
     images = tools.build(texts)
     originals: dict[str, Candidate] = {}
-    for call in calls:
-        key = f"{ORIGINAL}/{call.id}"
+    for call, style in wanted:
+        key = original_id(call.id, style)
         image = images[key]
         if isinstance(image, BuildFailure):
             what = image.unsupported or image.log[:500]
-            raise KernelassayError(f"the correct kernel does not build: {what}", where=call.id)
-        originals[call.id] = Candidate(key, ORIGINAL, call.id, texts[key], image)
+            raise KernelassayError(f"the correct kernel does not build: {what}", where=key)
+        originals[key] = Candidate(key, ORIGINAL, call.id, style, texts[key], image)
     return originals
 
 
 def _benign(
-    problem: str, calls: Sequence[CallInfo], tools: Toolbox
-) -> tuple[list[Candidate], list[tuple[str, str, str, str]]]:
-    texts: dict[str, tuple[str, str]] = {}
+    problem: str, calls: Sequence[CallInfo], tools: Toolbox, styles: Sequence[str]
+) -> tuple[list[Candidate], list[tuple[str, str, str, str, str]]]:
+    texts: dict[str, tuple[str, str, str]] = {}
     for call in calls:
-        style = mutated_style(call)
-        source = call.sources[style]
-        for other, text in sorted(call.sources.items()):
-            if other != style:
-                texts[f"benign/{call.id}/{other}"] = (call.id, text)
-        found = mutants(source, problem=problem, call=call.id, style=style, rules=BENIGN_RULES)
-        for mutant in found.mutants:
-            if mutant.twin_of is None:
-                texts[f"benign/{call.id}/{mutant.rule}-{mutant.id}"] = (call.id, mutant.source)
-    images = tools.build({key: text for key, (_, text) in texts.items()})
+        chosen = mutated(call.sources, styles)
+        for style in benign(call.sources, styles) if chosen else ():
+            # Against the leading style: it is the same operation, written in another way.
+            texts[f"benign/{call.id}/{style}"] = (call.id, chosen[0], call.sources[style])
+        for style in chosen:
+            if STYLES[style].relaxed:
+                continue
+            source = call.sources[style]
+            found = mutants(source, problem=problem, call=call.id, style=style, rules=BENIGN_RULES)
+            for mutant in found.mutants:
+                if mutant.twin_of is None:
+                    key = f"benign/{call.id}/{mutant.rule}-{mutant.id}"
+                    texts[key] = (call.id, style, mutant.source)
+    images = tools.build({key: text for key, (_, _, text) in texts.items()})
     built: list[Candidate] = []
-    unbuilt: list[tuple[str, str, str, str]] = []
-    for key, (call_id, text) in texts.items():
+    unbuilt: list[tuple[str, str, str, str, str]] = []
+    for key, (call_id, style, text) in texts.items():
         image = images[key]
         if isinstance(image, BuildFailure):
             reason = image.unsupported or image.log[:500]
-            unbuilt.append((key, call_id, text, reason))
+            unbuilt.append((key, call_id, style, text, reason))
         else:
-            built.append(Candidate(key, BENIGN, call_id, text, image))
+            built.append(Candidate(key, BENIGN, call_id, style, text, image))
     return built, unbuilt
 
 
 def mutant_records(
-    problem: str, calls: Sequence[CallInfo], tools: Toolbox, rules: Sequence[str], backend: str
+    problem: str,
+    calls: Sequence[tuple[CallInfo, Sequence[str]]],
+    tools: Toolbox,
+    rules: Sequence[str],
+    backend: str,
 ) -> list[dict[str, Any]]:
-    """Generate, identify and compile the mutants of all calls; their records as a plan stores them.
+    """Generate, identify and compile the mutants of calls in the styles named beside them.
 
-    ``rules`` are rule ids, ``backend`` as in :func:`classify.classify`.
+    Returns their records as a plan stores them. ``rules`` are rule ids, ``backend`` as in
+    :func:`classify.classify`. Equivalence and duplication are told within one style.
     """
     chosen = select(rules)
     records: list[dict[str, Any]] = []
     texts: dict[str, str] = {}
-    for call in calls:
-        style = mutated_style(call)
+    for call, style in ((call, style) for call, styles in calls for style in styles):
         source = call.sources[style]
         found = mutants(source, problem=problem, call=call.id, style=style, rules=chosen).mutants
         identities = classify.classify(

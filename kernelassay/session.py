@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from kernelassay.errors import SessionError
 
-FORMAT = 1
+FORMAT = 2
 MUTANT_FIELDS = {
     **dict.fromkeys(("id", "call", "style", "rule", "family"), pa.string()),
     "line": pa.int64(),

@@ -15,6 +15,8 @@ from kernelassay.cli import app, invoke
         (["mutants", "suite/relo"], "suite/relu"),
         (["rules", "guard-delet"], "guard-delete"),
         (["run", "--rules", "barrier-delet", "--session", "unused"], "barrier-delete"),
+        (["run", "--style", "splitt", "--session", "unused"], "split"),
+        (["mutants", "suite/relu", "--style", "optimized"], "optimised"),
     ],
 )
 def test_an_unknown_name_gets_the_nearest_names(arguments, nearest, capsys):
@@ -28,6 +30,11 @@ def test_an_unknown_protocol_gets_the_nearest_names(tmp_path, capsys):
     Session.create(tmp_path / "s", {"problems": {}}).close()
     assert invoke(["audit", str(tmp_path / "s"), "--protocol", "kernelbench-v1"]) == 1
     assert "kernelbench-v0.1" in capsys.readouterr().err
+
+
+def test_a_style_for_a_device_is_refused_by_a_run_on_the_cpu(capsys):
+    assert invoke(["run", "--style", "tensor_core", "--session", "unused"]) == 1
+    assert "cuda" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["problems", "run"])

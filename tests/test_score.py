@@ -33,6 +33,7 @@ def mutant(name, status="distinct", family="boundary", unsupported=""):
     return {
         "id": name,
         "call": "k00",
+        "style": "optimised",
         "rule": "guard-delete",
         "family": family,
         "status": status,
@@ -59,7 +60,7 @@ RACE = (Finding("race-shared", 1, ""),)
 
 def cells(input_id, original_error=0.0, nan_error=np.nan, zeros=-REFERENCE, quiet=cell.OK):
     official = input_id in OFFICIAL
-    yield result("original/k00", input_id, original_error, infected=True)
+    yield result("original/k00/optimised", input_id, original_error, infected=True)
     yield result("benign/k00/plain", input_id, 1e-3 if official else 0.0)
     yield result("control/zeros", input_id, zeros)
     yield result("control/forced-failure", input_id, 10.0)
@@ -80,7 +81,9 @@ def session(root, **options):
         {
             "problem": {"id": "suite/p", "official_shape": True},
             "refused": "",
-            "calls": [{"id": "k00", "template": "softmax"}],
+            "calls": [
+                {"id": "k00", "template": "softmax", "styles": ["optimised"], "not_admitted": {}}
+            ],
             "inputs": [
                 {
                     "id": name,
@@ -89,6 +92,7 @@ def session(root, **options):
                     "reason": "",
                     "benign_worst": 2e-3 if name in OFFICIAL else 0.0,
                     "reference_error": 0.0,
+                    "style_worst": {},
                 }
                 for name in inputs
             ],

@@ -31,13 +31,14 @@ BARRIER_DROPS = ("barrier-delete", "loop-tail-barrier-delete", "syncwarp-delete"
 
 @dataclass(frozen=True, slots=True)
 class RuleCoverage:
-    """What one rule did in a session."""
+    """What one rule did in a session; ``styles`` are those it generated mutants of."""
 
     rule: str
     family: str
     generated: int
     distinct: int
     witnessed: int
+    styles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,13 @@ class AuditResult:
     problems: int
     unfinished: tuple[str, ...]
     refused: Mapping[str, str]
+    styles_not_admitted: Mapping[str, str]
     inputs: int
     invalid_inputs: Mapping[str, Mapping[str, str]]
     cells: int
     account: Buckets
     account_by_family: Mapping[str, Buckets]
+    account_by_style: Mapping[str, Buckets]
     denominators: tuple[Denominator, ...]
     scores: tuple[ProtocolScore, ...]
     vacuous: Mapping[str, Mapping[str, Sequence[str]]]
@@ -111,6 +114,12 @@ def audit_session(
         problems=len(matrices),
         unfinished=tuple(session.unfinished()),
         refused={p["problem"]["id"]: p["refused"] for p in plans if p["refused"]},
+        styles_not_admitted={
+            f"{p['problem']['id']} {call['id']} {style}": reason
+            for p in plans
+            for call in p["calls"]
+            for style, reason in call["not_admitted"].items()
+        },
         inputs=sum(len(matrix.inputs) for matrix in matrices),
         invalid_inputs={
             m.problem: {r["id"]: r["reason"] for r in m.plan["inputs"] if not r["valid"]}
@@ -118,7 +127,8 @@ def audit_session(
         },
         cells=sum(len(matrix.candidates) * len(matrix.inputs) for matrix in matrices),
         account=buckets(plans, facts),
-        account_by_family=_by_family(plans, facts),
+        account_by_family=_accounts(plans, facts, "family"),
+        account_by_style=_accounts(plans, facts, "style"),
         denominators=tuple(_denominator(plans, matrices, protocols, t) for t in OTHER_TOLERANCES),
         scores=tuple(score(matrices, facts, p, tolerance) for p in protocols),
         vacuous={p.name: vacuous(matrices, p) for p in protocols},
@@ -183,30 +193,41 @@ def rule_coverage(
 ) -> tuple[RuleCoverage, ...]:
     """Every rule of the catalogue with what it generated and what was witnessed."""
     generated: Counter[str] = Counter()
+    styles: dict[str, set[str]] = {}
     distinct: Counter[str] = Counter()
     for plan in plans:
         generated.update(m["rule"] for m in plan["mutants"])
+        for mutant in plan["mutants"]:
+            styles.setdefault(mutant["rule"], set()).add(mutant["style"])
         distinct.update(m["rule"] for m in plan["mutants"] if m["status"] == "distinct")
     witnessed = Counter(fact.rule for fact in facts if fact.witnessed)
     return tuple(
-        RuleCoverage(r.id, r.family, generated[r.id], distinct[r.id], witnessed[r.id])
+        RuleCoverage(
+            r.id,
+            r.family,
+            generated[r.id],
+            distinct[r.id],
+            witnessed[r.id],
+            tuple(sorted(styles.get(r.id, ()))),
+        )
         for r in RULES
     )
 
 
-def _by_family(
-    plans: Sequence[Mapping[str, Any]], facts: Sequence[MutantFacts]
+def _accounts(
+    plans: Sequence[Mapping[str, Any]], facts: Sequence[MutantFacts], key: str
 ) -> dict[str, Buckets]:
-    families = {mutant["family"] for plan in plans for mutant in plan["mutants"]}
+    """The account of every value that ``key`` ("family" or "style") takes among the mutants."""
+    values = {mutant[key] for plan in plans for mutant in plan["mutants"]}
     return {
-        family: buckets(
+        value: buckets(
             [
-                {**plan, "mutants": [m for m in plan["mutants"] if m["family"] == family]}
+                {**plan, "mutants": [m for m in plan["mutants"] if m[key] == value]}
                 for plan in plans
             ],
-            [fact for fact in facts if fact.family == family],
+            [fact for fact in facts if getattr(fact, key) == value],
         )
-        for family in sorted(families)
+        for value in sorted(values)
     }
 
 

@@ -18,6 +18,7 @@ from kernelassay.cli.selection import (
     kernel_option,
     problem_options,
     selected_rules,
+    style_option,
 )
 from kernelassay.errors import unknown_name
 
@@ -66,6 +67,7 @@ def _session_problems(root: Path, as_json: bool) -> None:
             **plan["problem"],
             "refused": plan["refused"],
             "calls": [call["template"] for call in plan["calls"]],
+            "styles": [call["styles"] for call in plan["calls"]],
             "inputs": len(plan["inputs"]),
             "valid_inputs": sum(record["valid"] for record in plan["inputs"]),
             "mutants": len(plan["mutants"]),
@@ -76,11 +78,15 @@ def _session_problems(root: Path, as_json: bool) -> None:
     if as_json:
         emit_json("session-problems", rows)
         return
-    table = Table("problem", "kernels", "valid inputs", "distinct mutants", "not admitted because")
+    table = Table(
+        "problem", "kernels (styles)", "valid inputs", "distinct mutants", "not admitted because"
+    )
     for row in rows:
         valid = f"{row['valid_inputs']} of {row['inputs']}"
         counts = f"{row['distinct']} of {row['mutants']}"
-        table.add_row(row["id"], ", ".join(row["calls"]), valid, counts, row["refused"])
+        kernels = zip(row["calls"], row["styles"], strict=True)
+        named = ", ".join(f"{call} ({', '.join(styles) or '-'})" for call, styles in kernels)
+        table.add_row(row["id"], named, valid, counts, row["refused"])
     console().print(table)
 
 
@@ -102,12 +108,12 @@ def rules(patterns: tuple[str, ...], session: Path | None, partial: bool, as_jso
     columns = ["rule", "family", "rewrites", "stands for"]
     table = Table(*columns, title=f"{len(chosen)} rules")
     if coverage:
-        table = Table("rule", "family", "generated", "distinct", "witnessed")
+        table = Table("rule", "family", "generated", "distinct", "witnessed", "styles")
     for rule in chosen:
         if coverage:
             c = coverage[rule.id]
             counts = (str(c.generated), str(c.distinct), str(c.witnessed))
-            table.add_row(rule.id, rule.family, *counts)
+            table.add_row(rule.id, rule.family, *counts, ", ".join(c.styles))
         else:
             table.add_row(rule.id, rule.family, rule.what, rule.bug)
     out.print(table)
@@ -146,6 +152,7 @@ def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
     if coverage:
         c = coverage[rule.id]
         record |= {"generated": c.generated, "distinct": c.distinct, "witnessed": c.witnessed}
+        record["styles"] = list(c.styles)
     return record
 
 
@@ -153,6 +160,7 @@ def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
 @problem_options
 @kernel_option
 @click.option("--rules", "patterns", multiple=True, help="Rule id, glob or family.")
+@style_option
 @click.option("--show", metavar="ID", help="Print one mutant as a unified diff.")
 @click.option("--source", is_flag=True, help="Print the kernel sources instead.")
 @json_option
@@ -163,6 +171,7 @@ def mutants(
     files: tuple[Path, ...],
     kernel: Path | None,
     patterns: tuple[str, ...],
+    styles: tuple[str, ...],
     show: str | None,
     source: bool,
     as_json: bool,
@@ -170,16 +179,23 @@ def mutants(
     """List the mutants of problems, before any compilation."""
     from kernelassay.mutation import diff
     from kernelassay.mutation import mutants as generate
+    from kernelassay.styles import STYLES, choose, mutated
 
     chosen = selected_rules(patterns)
     rows: list[dict[str, Any]] = []
     shown: list[str] = []
+    wanted = choose(styles, executor="cuda")  # listing runs nothing
     for problem, calls in _substrates(Selection(names, kernelbench, level, files, kernel=kernel)):
-        for call, style in calls:
+        if source:
+            kept = wanted if styles else tuple(STYLES)
+            shown += [
+                f"// {problem} {call.id} {style}\n{call.sources[style]}"
+                for call in calls
+                for style in mutated(call.sources, kept)
+            ]
+            continue
+        for call, style in ((c, s) for c in calls for s in mutated(c.sources, wanted)):
             text = call.sources[style]
-            if source:
-                shown += [f"// {problem} {call.id} {s}\n{t}" for s, t in call.sources.items()]
-                continue
             found = generate(text, problem=problem, call=call.id, style=style, rules=chosen)
             for mutant in found.mutants:
                 rows.append(
@@ -212,28 +228,24 @@ def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json
             else:
                 click.echo(text)
         return
-    table = Table("id", "problem", "call", "line", "family", "rule", title=f"{len(rows)} mutants")
+    columns = ("id", "problem", "call", "style", "line", "family", "rule")
+    table = Table(*columns, title=f"{len(rows)} mutants")
     for row in rows:
-        cells = (row[key] for key in ("id", "problem", "call", "line", "family", "rule"))
+        cells = (row[key] for key in columns)
         table.add_row(*(str(cell) for cell in cells))
     out.print(table)
 
 
-def _substrates(selection: Selection) -> list[tuple[str, list[tuple[Any, str]]]]:
+def _substrates(selection: Selection) -> list[tuple[str, tuple[Any, ...]]]:
     """Trace and lower the selected problems in a worker."""
     from kernelassay.execute.cpu.build import build_runtime
     from kernelassay.execute.cpu.toolchain import find_compiler
     from kernelassay.execute.worker import Worker
-    from kernelassay.population import mutated_style
     from kernelassay.session import user_cache
 
     worker = Worker(build_runtime(find_compiler(), user_cache()))
     try:
-        result = []
-        for problem in selection.problems():
-            calls = worker.open(problem)
-            result.append((problem.id, [(call, mutated_style(call)) for call in calls]))
-        return result
+        return [(problem.id, worker.open(problem)) for problem in selection.problems()]
     finally:
         worker.close()
 

@@ -19,6 +19,7 @@ from kernelassay.cli.selection import (
     kernel_option,
     problem_options,
     selected_rules,
+    style_option,
 )
 from kernelassay.errors import NothingToTestError, ProblemError
 from kernelassay.problem import Problem
@@ -110,6 +111,7 @@ class ProgressLines:
 @click.option("--quick", is_flag=True, help="A quick selection of problems and inputs.")
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
+@style_option
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -135,6 +137,7 @@ def run(
     quick: bool,
     shrink: bool,
     rules: tuple[str, ...],
+    styles: tuple[str, ...],
     jobs: int,
     identity: str,
     as_json: bool,
@@ -147,9 +150,11 @@ def run(
     from kernelassay import campaign as campaigns
     from kernelassay.plan import PlanOptions
     from kernelassay.session import Session
+    from kernelassay.styles import choose
 
     selection = Selection(names, kernelbench, level, files, quick, kernel)
     chosen = selected_rules(rules)
+    wanted = choose(styles)
     problems = selection.problems()
     refused: tuple[tuple[Problem, str], ...] = ()
     if shrink:
@@ -160,7 +165,7 @@ def run(
             "note: NVRTC is not installed, so equivalent mutants are told by the host compiler",
             err=True,
         )
-    options = PlanOptions(chosen, quick, backend)
+    options = PlanOptions(chosen, quick, backend, styles=wanted)
     campaign = campaigns.Campaign(problems, options, jobs, refused)
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     manifest = campaign.manifest()

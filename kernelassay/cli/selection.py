@@ -43,6 +43,15 @@ def emit_json(kind: str, data: Any) -> None:
     click.echo(json.dumps(document, indent=2, sort_keys=True))
 
 
+style_option = click.option(
+    "--style",
+    "styles",
+    multiple=True,
+    metavar="NAME|all",
+    help="Style of the kernels to mutate; may be repeated. Default: optimised.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What the user selected."""

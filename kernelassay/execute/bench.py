@@ -31,7 +31,7 @@ from kernelassay.kernel import Call, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.references import run_model
-from kernelassay.substrate.lowering import bind, lower
+from kernelassay.substrate.lowering import bind, lower, lower_fused
 from kernelassay.trace import Traced, evaluate, meta, trace
 from kernelassay.user.whole import trace_whole, whole_call
 
@@ -48,11 +48,15 @@ CONTROL = "control"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel that stands in for one call: ``source`` gives the launches, ``image`` the code."""
+    """A kernel that stands in for one call: ``source`` gives the launches, ``image`` the code.
+
+    ``style`` is that of the original it is compared with: its own, or the call's leading one.
+    """
 
     id: str
     role: str
     call: str
+    style: str
     source: str
     image: Image
 
@@ -76,9 +80,9 @@ class InputFacts:
     output_dtypes: tuple[str, ...] = ("float32",)
 
 
-@dataclass(slots=True)
-class _Baseline:
-    """A call's correct run on this input."""
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A call on this input: scalar arguments, buffers, and what depends on its outputs."""
 
     scalars: Mapping[str, Scalar]
     operands: dict[str, NDArray[Any]]
@@ -86,6 +90,12 @@ class _Baseline:
     outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]]
     starts: dict[str, NDArray[Any]]
     downstream: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """The correct run of a call in one style on this input."""
+
     raw: dict[str, bytes]
     fuel: int
     cell: Cell
@@ -131,9 +141,15 @@ class ProblemBench:
         return self._traced[key]
 
     def lower(self, traced: Traced) -> tuple[Call, ...]:
-        """The calls that cover a graph: the op library's, or the one of a user's kernel."""
+        """The calls that cover a graph, and the fused ones; or the one of a user's kernel."""
         kernel = self.problem.kernel
-        return lower(traced) if kernel is None else (whole_call(kernel, traced),)
+        if kernel is not None:
+            return (whole_call(kernel, traced),)
+        return (*lower(traced), *lower_fused(traced))
+
+    def call(self, call_id: str) -> Call:
+        """The call with this id."""
+        return next(call for call in self.calls if call.id == call_id)
 
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
@@ -161,7 +177,8 @@ class InputBench:
                     where=f"{bench.problem.id} {spec.id}",
                 )
             self.values = self.traced.run(state, self.inputs)
-        self._baselines: dict[str, _Baseline] = {}
+        self._bound: dict[str, _Bound] = {}
+        self._baselines: dict[tuple[str, str], _Baseline] = {}
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -182,15 +199,17 @@ class InputBench:
         )
 
     def prepare(self, originals: Mapping[str, Candidate]) -> dict[str, Cell]:
-        """Run each call's correct kernel; returns its cell per call id."""
-        return {call.id: self._baseline(call, originals[call.id]).cell for call in self.bench.calls}
+        """Run the correct kernels, one per call and mutated style; returns their cells by id."""
+        return {name: self._baseline(original).cell for name, original in originals.items()}
 
     def run(self, candidate: Candidate, order: str | None = None) -> Cell:
         """Run one candidate, in the input's thread order unless told otherwise.
 
         :meth:`prepare` must have run before.
         """
-        return self._spliced(candidate, self._baselines[candidate.call], order or self.spec.order)
+        baseline = self._baselines[candidate.call, candidate.style]
+        bound = self._bound[candidate.call]
+        return self._spliced(candidate, bound, baseline, order or self.spec.order)
 
     def controls(self) -> Iterator[Cell]:
         """The pseudo-candidates with a known verdict."""
@@ -206,9 +225,10 @@ class InputBench:
 
     def close(self) -> None:
         """Give the buffers back."""
-        for baseline in self._baselines.values():
-            for buffer in baseline.buffers.values():
+        for bound in self._bound.values():
+            for buffer in bound.buffers.values():
                 buffer.release()
+        self._bound.clear()
         self._baselines.clear()
 
     def _control(self, name: str, outputs: Sequence[NDArray[Any]]) -> Cell:
@@ -233,26 +253,32 @@ class InputBench:
         exact = [oracle.grade(o, r) for o, r in zip(outputs, self.exact, strict=True)]
         return oracle.merge(seen), oracle.merge(exact)
 
-    def _baseline(self, call: Call, original: Candidate) -> _Baseline:
-        if call.id not in self._baselines:
-            baseline = self._bind(call)
-            self._baselines[call.id] = baseline
-            result = self._launch(original, baseline, ORIGINAL_FUEL, self.spec.order)
+    def _baseline(self, original: Candidate) -> _Baseline:
+        key = (original.call, original.style)
+        if key not in self._baselines:
+            bound = self._bind(original.call)
+            result = self._launch(original, bound, ORIGINAL_FUEL, self.spec.order)
             if result.outcome != cell.OK:
                 raise ProblemError(
-                    f"the correct kernel of {call.id} ended with {result.outcome}: {result.detail}",
+                    f"the correct kernel {original.id} ended with {result.outcome}:"
+                    f" {result.detail}",
                     where=f"{self.bench.problem.id} {self.spec.id}",
                 )
+            tolerated: frozenset[str] = frozenset()
             if self.bench.problem.kernel is not None:
-                result = self._tolerate_races(original, baseline, result)
-            baseline.fuel = max(FUEL_FLOOR, FUEL_FACTOR * result.fuel)
-            baseline.raw = {p: a.tobytes() for p, (_, _, a) in baseline.outputs.items()}
-            baseline.cell = self._finish(original, baseline, result, infected=True)
-        return self._baselines[call.id]
+                tolerated = self._races_without_effect(original, bound, result)
+                result = without(result, tolerated)
+            self._baselines[key] = _Baseline(
+                raw={p: a.tobytes() for p, (_, _, a) in bound.outputs.items()},
+                fuel=max(FUEL_FLOOR, FUEL_FACTOR * result.fuel),
+                cell=self._finish(original, bound, result, correct=None),
+                tolerated=tolerated,
+            )
+        return self._baselines[key]
 
-    def _tolerate_races(
-        self, original: Candidate, baseline: _Baseline, result: RunResult
-    ) -> RunResult:
+    def _races_without_effect(
+        self, original: Candidate, bound: _Bound, result: RunResult
+    ) -> frozenset[str]:
         """Races of a user's own kernel that do not decide its output, left out of all findings.
 
         Real kernels let the lanes of a warp store one value to one place. Such a kernel is usable
@@ -261,19 +287,21 @@ class InputBench:
         """
         races = frozenset(f.kind for f in result.findings if f.kind.startswith("race-"))
         if not races:
-            return result
-        outputs = [a.copy() for _, _, a in baseline.outputs.values()]
-        self._launch(original, baseline, ORIGINAL_FUEL, "reverse")
-        reverse = [a for _, _, a in baseline.outputs.values()]
+            return races
+        outputs = [a.copy() for _, _, a in bound.outputs.values()]
+        self._launch(original, bound, ORIGINAL_FUEL, "reverse")
+        reverse = [a for _, _, a in bound.outputs.values()]
         same = all(a.tobytes() == b.tobytes() for a, b in zip(outputs, reverse, strict=True))
-        for kept, (_, _, view) in zip(outputs, baseline.outputs.values(), strict=True):
+        for kept, (_, _, view) in zip(outputs, bound.outputs.values(), strict=True):
             view[...] = kept
-        if not same:
-            return result
-        baseline.tolerated = races
-        return without(result, races)
+        return races if same else frozenset()
 
-    def _bind(self, call: Call) -> _Baseline:
+    def _bind(self, call_id: str) -> _Bound:
+        if call_id not in self._bound:
+            self._bound[call_id] = self._bind_anew(self.bench.call(call_id))
+        return self._bound[call_id]
+
+    def _bind_anew(self, call: Call) -> _Bound:
         device = self.bench.device
         if device is None:
             raise RuntimeError("this bench was made without a device")
@@ -297,8 +325,7 @@ class InputBench:
             outputs[parameter] = (name, value, view)
             buffers[parameter] = buffer
         downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
-        blank = Cell("", self.spec.id, cell.OK, "", False, False, 0, (), "", None, None, None)
-        return _Baseline(scalars, operands, buffers, outputs, starts, downstream, {}, 0, blank)
+        return _Bound(scalars, operands, buffers, outputs, starts, downstream)
 
     def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
         order: list[str] = []
@@ -310,36 +337,36 @@ class InputBench:
                 order.append(name)
         return tuple(order)
 
-    def _launch(
-        self, candidate: Candidate, baseline: _Baseline, fuel: int, order: str
-    ) -> RunResult:
+    def _launch(self, candidate: Candidate, bound: _Bound, fuel: int, order: str) -> RunResult:
         assert self.bench.device is not None
         try:
-            plan = self.bench.launcher(candidate.id, candidate.source).plan(baseline.scalars)
+            plan = self.bench.launcher(candidate.id, candidate.source).plan(bound.scalars)
         except LaunchError as error:
             return RunResult(error.outcome, str(error), (), 0, ())
-        for parameter, (_, _, view) in baseline.outputs.items():
+        for parameter, (_, _, view) in bound.outputs.items():
             oracle.poison(view)
-            if parameter in baseline.starts:
-                view[...] = baseline.starts[parameter]
+            if parameter in bound.starts:
+                view[...] = bound.starts[parameter]
         for step in plan.steps:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())
         result = self.bench.device.run(
             candidate.image,
             plan,
-            baseline.buffers,
+            bound.buffers,
             fuel=fuel,
             order=order,
             surroundings=self.spec.surroundings,
         )
         for parameter in result.written_inputs:
-            if parameter in baseline.operands:
-                baseline.buffers[parameter].array[:] = baseline.operands[parameter]
+            if parameter in bound.operands:
+                bound.buffers[parameter].array[:] = bound.operands[parameter]
         return result
 
-    def _spliced(self, candidate: Candidate, baseline: _Baseline, order: str) -> Cell:
-        result = self._launch(candidate, baseline, baseline.fuel, order)
+    def _spliced(
+        self, candidate: Candidate, bound: _Bound, baseline: _Baseline, order: str
+    ) -> Cell:
+        result = self._launch(candidate, bound, baseline.fuel, order)
         result = without(result, baseline.tolerated)
         if result.outcome != cell.OK:
             return Cell(
@@ -356,7 +383,7 @@ class InputBench:
                 poisoned=None,
                 exact=None,
             )
-        same = all(a.tobytes() == baseline.raw[p] for p, (_, _, a) in baseline.outputs.items())
+        same = all(a.tobytes() == baseline.raw[p] for p, (_, _, a) in bound.outputs.items())
         if same:
             known = baseline.cell
             return replace(
@@ -366,29 +393,30 @@ class InputBench:
                 propagated=False,
                 findings=result.findings,
             )
-        return self._finish(candidate, baseline, result, infected=True)
+        return self._finish(candidate, bound, result, correct=baseline.cell)
 
     def _finish(
-        self, candidate: Candidate, baseline: _Baseline, result: RunResult, *, infected: bool
+        self, candidate: Candidate, bound: _Bound, result: RunResult, *, correct: Cell | None
     ) -> Cell:
-        marks = {p: oracle.unwritten(a) for p, (_, _, a) in baseline.outputs.items()}
+        """The cell of outputs that differ from the ``correct`` kernel's, or are the first."""
+        marks = {p: oracle.unwritten(a) for p, (_, _, a) in bound.outputs.items()}
         count = sum(int(np.count_nonzero(mark)) for mark in marks.values())
-        outputs = self._final(baseline, marks if count else None)
+        outputs = self._final(bound, marks if count else None)
         seen, exact = self._grade(outputs)
         poisoned = seen
         if count:
-            poisoned, exact = self._grade(self._final(baseline, None))
+            poisoned, exact = self._grade(self._final(bound, None))
         digested = output_digest(outputs)
         detail = ""
         if candidate.role == ORIGINAL and self.bench.problem.kernel is not None:
-            detail = oracle.first_wrong(self._final(baseline, None), self.exact, count)
+            detail = oracle.first_wrong(self._final(bound, None), self.exact, count)
         return Cell(
             candidate=candidate.id,
             input=self.spec.id,
             outcome=cell.OK,
             detail=detail,
-            infected=infected,
-            propagated=digested != baseline.cell.output_digest,
+            infected=True,
+            propagated=correct is None or digested != correct.output_digest,
             unwritten=count,
             findings=result.findings,
             output_digest=digested,
@@ -398,11 +426,11 @@ class InputBench:
         )
 
     def _final(
-        self, baseline: _Baseline, zero: Mapping[str, NDArray[np.bool_]] | None
+        self, bound: _Bound, zero: Mapping[str, NDArray[np.bool_]] | None
     ) -> list[NDArray[Any]]:
         """The problem's outputs with the call's outputs as they stand in its buffers."""
         changed: dict[str, torch.Tensor] = {}
-        for parameter, (name, original, view) in baseline.outputs.items():
+        for parameter, (name, original, view) in bound.outputs.items():
             array = view.copy()
             if zero is not None:
                 array.reshape(-1)[zero[parameter]] = 0
@@ -413,7 +441,7 @@ class InputBench:
                 ).copy_(value)
             changed[name] = value
         with torch.no_grad():
-            for name in baseline.downstream:
+            for name in bound.downstream:
                 values = ChainMap(changed, self.values)
                 changed[name] = evaluate(self.traced.nodes[name], values)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)

@@ -49,6 +49,7 @@ def print_audit(console: Console, result: AuditResult) -> None:
     _accounts(console, result)
     _protocols(console, result)
     _families(console, result)
+    _styles(console, result)
     for score in result.scores:
         _problems(console, score)
     _notes(console, result)
@@ -152,6 +153,29 @@ def _families(console: Console, result: AuditResult) -> None:
     console.print(table)
 
 
+def _styles(console: Console, result: AuditResult) -> None:
+    """Mutants by the style of the kernel they were made of; one style needs no table."""
+    if len(result.account_by_style) < 2:
+        return
+    table = Table(title="Mutants by style of the kernel", title_justify="left")
+    for column in ("style", "generated", "distinct", "witnessed"):
+        table.add_column(column, justify="left" if column == "style" else "right")
+    for score in result.scores:
+        table.add_column(f"detected by {score.protocol}", justify="right")
+    for style, account in result.account_by_style.items():
+        proven = account.witnessed + account.witnessed_by_stop
+        counts = (str(n) for n in (account.generated, account.distinct, proven))
+        shares = (percent(s.by_style.get(style, Share(0, 0))) for s in result.scores)
+        table.add_row(style, *counts, *shares)
+    console.print(table)
+    for score in result.scores:
+        if score.set_aside:
+            console.print(
+                f"{score.protocol} rejects correct kernels of 16-bit styles; {score.set_aside}"
+                " witnessed mutants of theirs are not scored by it"
+            )
+
+
 def _problems(console: Console, score: ProtocolScore) -> None:
     shares = {name: missed(share) for name, share in score.by_problem.items() if share.total}
     rates = sorted(share.rate or 0.0 for share in shares.values())
@@ -176,6 +200,8 @@ def _notes(console: Console, result: AuditResult) -> None:
             console.print(f"note: {problem}: {', '.join(what)} pass {protocol}")
     for problem, reason in result.refused.items():
         console.print(f"not admitted: {problem}: {reason}", markup=False)
+    for where, reason in result.styles_not_admitted.items():
+        console.print(f"style not admitted: {where}: {reason}", markup=False)
     rejected = sum(len(reasons) for reasons in result.invalid_inputs.values())
     if rejected:
         console.print(f"inputs rejected by the validity gate: {rejected} (listed in audit.json)")

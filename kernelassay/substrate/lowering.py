@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 from torch import fx
 
 from kernelassay.errors import UnsupportedError
-from kernelassay.kernel import OPTIMISED, Call, Scalar
+from kernelassay.kernel import Call, Scalar
 from kernelassay.substrate.fusion import group_pointwise
 from kernelassay.trace import Traced
 
@@ -157,6 +157,31 @@ def lower(traced: Traced) -> tuple[Call, ...]:
     Raises:
         UnsupportedError: names every operator, or form of one, that has no kernel.
     """
+    return tuple(call for call, _ in _cover(traced))
+
+
+def lower_fused(traced: Traced) -> tuple[Call, ...]:
+    """The fused calls of ``traced``: each overlaps two calls of :func:`lower`, a heavy one and the
+    elementwise one after it. Raises as :func:`lower`.
+    """
+    from kernelassay.substrate import epilogue
+
+    cover = _cover(traced)
+    groups = {
+        name: tuple(traced.nodes[n] for n in item.nodes)
+        for call, item in cover
+        if call.template == "pointwise"
+        for name in item.nodes
+    }
+    found = []
+    for call, item in cover:
+        fused = None if call.template == "pointwise" else epilogue.fuse(item, traced, groups)
+        if fused is not None:
+            found.append(_call(f"{call.id}_fused", fused, traced.signature()))
+    return tuple(found)
+
+
+def _cover(traced: Traced) -> tuple[tuple[Call, Lowered], ...]:
     from kernelassay.substrate import pointwise
 
     load_ops()
@@ -171,7 +196,13 @@ def lower(traced: Traced) -> tuple[Call, ...]:
             _attempt(_lower_heavy, node, context, lowered, problems)
     if problems:
         raise UnsupportedError(f"no kernel for: {'; '.join(problems)}")
-    return _number(lowered, traced)
+    position = {name: index for index, name in enumerate(traced.nodes)}
+    ordered = sorted(lowered, key=lambda item: max(position[name] for name in item.nodes))
+    signature = traced.signature()
+    return tuple(
+        (_call(f"k{index:02d}_{item.template}", item, signature), item)
+        for index, item in enumerate(ordered)
+    )
 
 
 def bind(call: Call, traced: Traced) -> Mapping[str, Scalar]:
@@ -280,20 +311,15 @@ def _lower_heavy(node: fx.Node, context: Context) -> Lowered | None:
     return result
 
 
-def _number(lowered: Iterable[Lowered], traced: Traced) -> tuple[Call, ...]:
-    position = {name: index for index, name in enumerate(traced.nodes)}
-    ordered = sorted(lowered, key=lambda item: max(position[name] for name in item.nodes))
-    signature = traced.signature()
-    return tuple(
-        Call(
-            id=f"k{index:02d}_{item.template}",
-            template=item.template,
-            sources=item.sources,
-            operands=item.operands,
-            outputs=item.outputs,
-            nodes=item.nodes,
-            scalars=_Binder(signature, item.scalars, "int max_blocks" in item.sources[OPTIMISED]),
-            fixed=item.fixed,
-        )
-        for index, item in enumerate(ordered)
+def _call(call_id: str, item: Lowered, signature: str) -> Call:
+    bounded = any("int max_blocks" in text for text in item.sources.values())
+    return Call(
+        id=call_id,
+        template=item.template,
+        sources=item.sources,
+        operands=item.operands,
+        outputs=item.outputs,
+        nodes=item.nodes,
+        scalars=_Binder(signature, item.scalars, bounded),
+        fixed=item.fixed,
     )

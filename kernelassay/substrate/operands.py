@@ -75,4 +75,12 @@ def both_styles(
     template: str, substitutions: Mapping[str, str | Callable[..., str]]
 ) -> dict[str, str]:
     """The sources ``<template>_plain`` and ``<template>_optimised``."""
-    return {style: source(f"{template}_{style}", **substitutions) for style in (PLAIN, OPTIMISED)}
+    return styled(template, substitutions)
+
+
+def styled(
+    template: str, substitutions: Mapping[str, str | Callable[..., str]], *more: str
+) -> dict[str, str]:
+    """The sources ``<template>_<style>`` of the plain, the optimised and ``more`` styles."""
+    styles = (PLAIN, OPTIMISED, *more)
+    return {style: source(f"{template}_{style}", **substitutions) for style in styles}

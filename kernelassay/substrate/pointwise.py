@@ -100,7 +100,7 @@ class Broadcast:
 
 def lower_group(group: tuple[fx.Node, ...], context: Context) -> Lowered:
     """The generated kernel of one fusion group; its last node is the output."""
-    body = _Body(group)
+    body = Body(group)
     output = group[-1]
     shapes = [meta(node).shape for node in body.operands]
     broadcast = Broadcast.of(meta(output).shape, shapes)
@@ -124,7 +124,7 @@ def lower_group(group: tuple[fx.Node, ...], context: Context) -> Lowered:
     )
 
 
-class _Body:
+class Body:
     """The statements of a group, one temporary per operator, and the operands they read."""
 
     def __init__(self, group: tuple[fx.Node, ...]) -> None:
@@ -168,7 +168,7 @@ class _Body:
 class _Texts:
     """The sources of a group in both styles."""
 
-    def __init__(self, body: _Body, broadcast: Broadcast) -> None:
+    def __init__(self, body: Body, broadcast: Broadcast) -> None:
         self.body = body
         self.indices = [broadcast.index(k) for k in range(len(body.operands))]
         self.dtypes = [meta(node).dtype for node in body.operands]

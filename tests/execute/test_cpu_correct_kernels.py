@@ -187,6 +187,34 @@ def test_the_last_block_may_read_what_others_published_with_a_fence(execute):
     assert "race-global" in unfenced.kinds
 
 
+MANY_TICKETS = r"""
+extern "C" __global__ void totals(const float* x, float* partial, unsigned* done, float* out,
+                                  int columns) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x;
+    partial[blockIdx.y * columns + column] = x[blockIdx.y * columns + column];
+    __threadfence();
+    if (atomicAdd(&done[column], 1u) != gridDim.y - 1) return;
+    float sum = 0.0f;
+    for (int i = 0; i < gridDim.y; ++i) sum += partial[i * columns + column];
+    out[column] = sum;
+}
+"""
+
+
+def test_every_column_may_have_a_ticket_of_its_own(execute):
+    columns, shares = 1024, 3
+    x = normal(shares * columns)
+    arguments = (x, Out(x.shape), np.zeros(columns, np.uint32), Out((columns,)), columns)
+    for _ in range(2):  # a second launch has tickets at the same addresses
+        ran = execute(MANY_TICKETS, (columns // 128, shares), 128, *arguments)
+        assert ran.kinds == {"input-write"}
+        expected = x.reshape(shares, columns).sum(axis=0)
+        np.testing.assert_allclose(ran.outputs[1], expected, rtol=1e-4, atol=1e-5)
+    unfenced = MANY_TICKETS.replace("__threadfence();", "")
+    ran = execute(unfenced, (columns // 128, shares), 128, *arguments)
+    assert "race-global" in ran.kinds
+
+
 def test_warp_operations_know_their_segments_and_masks(execute):
     source = r"""
     extern "C" __global__ void ops(int* out) {

@@ -18,7 +18,8 @@ from kernelassay.compile.source import kernel_signatures
 from kernelassay.inputs import official_inputs
 from kernelassay.kernel import Launch, PointerArgument
 from kernelassay.problem import load
-from kernelassay.substrate.lowering import bind, lower
+from kernelassay.styles import STYLES
+from kernelassay.substrate.lowering import bind, lower, lower_fused
 from kernelassay.suite import suite_problems
 from kernelassay.trace import evaluate, trace
 
@@ -27,7 +28,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-ADMISSION_BOUND = 1e-4
 SCALAR_TYPES = {
     "int": ctypes.c_int,
     "unsigned": ctypes.c_uint,
@@ -124,7 +124,7 @@ def test_every_style_of_every_kernel_is_right_on_the_device(problem):
             reference = exact(*doubled).numpy()
         finally:
             torch.set_default_dtype(torch.float32)
-    for call in lower(traced):
+    for call in (*lower(traced), *lower_fused(traced)):
         scalars = bind(call, traced)
         for style, source in call.sources.items():
             buffers = {p: values[n].contiguous().cuda() for p, n in call.operands}
@@ -144,8 +144,5 @@ def test_every_style_of_every_kernel_is_right_on_the_device(problem):
             (output,) = traced.outputs
             final = changed.get(output, values[output]).numpy()
             verdict = oracle.grade(final, reference)
-            assert oracle.AcceptanceRule(ADMISSION_BOUND).accepts(verdict), (
-                call.id,
-                style,
-                verdict,
-            )
+            bound = oracle.AcceptanceRule(STYLES[style].admission)
+            assert bound.accepts(verdict), (call.id, style, verdict)

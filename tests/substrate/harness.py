@@ -47,6 +47,7 @@ class Bench:
         scalars: Mapping[str, Scalar],
         operands: Mapping[str, Tensor],
         outputs: Mapping[str, Tensor],
+        order: str = "reverse",
     ) -> tuple[Finding, ...]:
         """Run ``launch`` of ``source`` and fill ``outputs``; every element must be written."""
         image = build_original(source, self._cache, self._compiler)
@@ -61,7 +62,7 @@ class Bench:
             buffers[name].array[:] = tensor.reshape(-1).numpy().view(np.uint8)
         for name in outputs:
             buffers[name].array[:] = 0xFF
-        result = self._device.run(image, plan, buffers, fuel=FUEL, order="reverse")
+        result = self._device.run(image, plan, buffers, fuel=FUEL, order=order)
         assert (result.outcome, result.written_inputs) == ("ok", ()), result
         for name, tensor in outputs.items():
             tensor.reshape(-1).numpy().view(np.uint8)[:] = buffers[name].array

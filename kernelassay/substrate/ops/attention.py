@@ -12,13 +12,16 @@ from kernelassay.kernel import Scalar
 from kernelassay.substrate.lowering import Context, Lowered, lowers
 from kernelassay.substrate.operands import (
     argument,
-    both_styles,
     int_argument,
     optional_pointer,
     require_float32,
     require_shared,
+    styled,
 )
 from kernelassay.trace import meta
+
+# The shared arrays of the flash style beside its output rows: queries, keys, weights; in bytes.
+FLASH_STATIC = 4 * (8 * 32 + 32 * 33 + 8 * 32)
 
 
 @lowers("aten.scaled_dot_product_attention.default")
@@ -41,7 +44,7 @@ def lower_attention(node: fx.Node, context: Context) -> Lowered:
         shape, width = meta(nodes[q.name]).shape, meta(nodes[v.name]).shape[-1]
         if {meta(nodes[n.name]).shape[:-2] for n in (k, v)} != {shape[:-2]}:
             raise UnsupportedError(f"{node.target} with broadcast heads")
-        require_shared("attention", 4 * (shape[-1] + width))
+        require_shared("attention", max(4 * (shape[-1] + width), FLASH_STATIC + 4 * 8 * width))
         int_argument(prod(shape[:-1]), "the number of query rows")
         return {
             "heads": prod(shape[:-2]),
@@ -53,7 +56,7 @@ def lower_attention(node: fx.Node, context: Context) -> Lowered:
 
     return Lowered(
         template="attention",
-        sources=both_styles("attention", keys),
+        sources=styled("attention", keys, "flash"),
         operands=tuple(operands),
         outputs=(("y", node.name),),
         nodes=(node.name,),

@@ -8,7 +8,7 @@ from torch import fx
 
 from kernelassay.errors import UnsupportedError
 from kernelassay.kernel import Scalar
-from kernelassay.substrate.lowering import Context, Lowered, lowers
+from kernelassay.substrate.lowering import Context, Lowered, lowers, source
 from kernelassay.substrate.operands import (
     bias_keys,
     both_styles,
@@ -48,15 +48,63 @@ def lower_convolution(node: fx.Node, context: Context) -> Lowered:
     operands = [("input", operand.name), ("weight", weight.name)]
     if bias is not None:
         operands.append(("bias", bias.name))
+    keys = bias_keys("bias[oc]" if bias is not None else None)
+    sources = both_styles(template, keys)
+    if not node.args[6]:
+        sources["implicit_gemm"] = source("conv_implicit_gemm", **keys, **_gemm_keys(dims))
     return Lowered(
         template=template,
-        sources=both_styles(template, bias_keys("bias[oc]" if bias is not None else None)),
+        sources=sources,
         operands=tuple(operands),
         outputs=(("output", node.name),),
         nodes=(node.name,),
         scalars=lambda nodes: _scalars(nodes[node.name], template, dims),
         fixed=_fixed(node, dims),
     )
+
+
+def _gemm_keys(dims: int) -> dict[str, str]:
+    """What the implicit matrix product substitutes for a number of spatial dimensions."""
+    names = {
+        what: axis_names(what, dims)
+        for what in ("in", "out", "kernel", "stride", "pad", "dilation")
+    }
+    parameters = ["batch", "in_channels", *names["in"], "out_channels", *names["out"]]
+    for what in ("kernel", "stride", "pad", "dilation"):
+        parameters += names[what]
+    parameters.append("groups")
+    letters = "dhw"[3 - dims :]
+    origin, position, inside = [], [], []
+    for axis, letter in enumerate(letters):
+        within = _coordinate("within", axis, names["out"])
+        tap = _coordinate("tap", axis, names["kernel"])
+        stride, pad = names["stride"][axis], names["pad"][axis]
+        origin.append(f"    int {letter}0 = {within} * {stride} - {pad};")
+        step = names["dilation"][axis]
+        position.append(f"            int i{letter} = {letter}0 + {tap} * {step};")
+        inside.append(f"i{letter} >= 0 && i{letter} < {names['in'][axis]}")
+    element = "(long long)c"
+    for letter, extent in zip(letters, names["in"], strict=True):
+        element = f"({element})" if "+" in element else element
+        element = f"{element} * {extent} + i{letter}"
+    return {
+        "DIMS": str(dims),
+        "PARAMETERS": ", ".join(f"int {name}" for name in parameters),
+        "ARGUMENTS": ", ".join(parameters),
+        "TAPS": " * ".join(names["kernel"]),
+        "OUT_PLANE": " * ".join(names["out"]),
+        "IN_PLANE": " * ".join(names["in"]),
+        "ORIGIN": "\n".join(origin),
+        "POSITION": "\n".join(position),
+        "INSIDE": " && ".join(inside),
+        "ELEMENT": element,
+    }
+
+
+def _coordinate(flat: str, axis: int, extents: Sequence[str]) -> str:
+    """The C text of one coordinate of a flat index over ``extents``."""
+    inner = "".join(f" / {extent}" for extent in extents[axis + 1 :])
+    return f"{flat}{inner} % {extents[axis]}" if axis else f"{flat}{inner}"
 
 
 def _fixed(node: fx.Node, dims: int) -> dict[str, int]:

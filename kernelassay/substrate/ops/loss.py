@@ -10,7 +10,7 @@ from torch import fx
 from kernelassay.errors import UnsupportedError
 from kernelassay.kernel import Scalar
 from kernelassay.substrate.lowering import Context, Lowered, lowers
-from kernelassay.substrate.operands import argument, both_styles, int_argument, require_float32
+from kernelassay.substrate.operands import argument, int_argument, require_float32, styled
 from kernelassay.trace import meta
 
 # The values of PyTorch's reduction argument.
@@ -36,7 +36,7 @@ def lower_cross_entropy(node: fx.Node, context: Context) -> Lowered:
 
     return Lowered(
         template="cross_entropy",
-        sources=both_styles("cross_entropy", {}),
+        sources=styled("cross_entropy", {}, "split"),
         operands=(("logits", logits.name), ("target", target.name)),
         outputs=(("y", node.name),),
         nodes=(node.name,),
@@ -69,7 +69,7 @@ def lower_kl_div(node: fx.Node, context: Context) -> Lowered:
 
     return Lowered(
         template="kl_div",
-        sources=both_styles("kl_div", keys),
+        sources=styled("kl_div", keys, "split"),
         operands=(("x", x.name), ("t", t.name)),
         outputs=(("y", node.name),),
         nodes=(node.name,),

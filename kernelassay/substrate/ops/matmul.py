@@ -18,6 +18,23 @@ from kernelassay.trace import meta
 _RESHAPES = ("aten.view.default", "aten._unsafe_view.default", "aten.expand.default")
 _A_ELEMENT = {"n": "row * K + k", "t": "(long long)k * M + row"}
 _B_ELEMENT = {"n": "(long long)k * N + col", "t": "col * K + k"}
+# Per style of 16-bit operands: the types of one and of two elements, conversions, their header.
+_NARROW = {
+    "half": {
+        "T": "__half",
+        "T2": "__half2",
+        "NARROW": "__float2half",
+        "WIDEN": "__half2float",
+        "HEADER": "cuda_fp16.h",
+    },
+    "bfloat16": {
+        "T": "__nv_bfloat16",
+        "T2": "__nv_bfloat162",
+        "NARROW": "__float2bfloat16",
+        "WIDEN": "__bfloat162float",
+        "HEADER": "cuda_bf16.h",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -150,10 +167,76 @@ def _sources(template: str, a: Operand, b: Operand, keys: Mapping[str, str]) -> 
         "LOAD_A": source(f"fragments/{template}_load_a_{a.layout}").rstrip("\n"),
         "LOAD_B": source(f"fragments/{template}_load_b_{b.layout}").rstrip("\n"),
     }
-    return {
+    found = {
         PLAIN: source(f"{template}_plain", **keys, **elements),
         OPTIMISED: source(f"{template}_optimised", **keys, **loads),
     }
+    if template == "matmul":  # the batched one is double-buffered as it is
+        found["double_buffered"] = source("matmul_double_buffered", **keys, **elements)
+    return {**found, **_common_sources(template, a, b, keys)}
+
+
+def _common_sources(
+    template: str, a: Operand, b: Operand, keys: Mapping[str, str]
+) -> dict[str, str]:
+    """The styles whose tile function is the same for one product and for a batch of them."""
+    keys = keys or bias_keys(None)
+    words = {"EACH": " for every matrix of a batch" if template == "batched_matmul" else ""}
+    if keys["PLUS_BIAS"]:
+        words["ADD_BIAS"] = (
+            "    for (int j = 0; j < 4 && col0 + first + j < N; ++j) {\n"
+            "        int col = col0 + first + j;\n"
+            f"        acc[j] = acc[j]{keys['PLUS_BIAS']};\n    }}\n"
+        )
+    else:
+        words["ADD_BIAS"] = ""
+
+    def entry(kind: str, **more: str) -> dict[str, str]:
+        return {"ENTRY": source(f"fragments/{template}{kind}entry", **keys, **more).rstrip("\n")}
+
+    def text(name: str, **more: str) -> str:
+        return source(name, **keys, **words, **more)
+
+    elements = {"A_ELEMENT": _A_ELEMENT[a.layout], "B_ELEMENT": _B_ELEMENT[b.layout]}
+    tile = entry("_", TILE_M="TILE", TILE_N="TILE")
+    found = {
+        "vectorised": text("matmul_vectorised", **_vector_loads(a, b, 4, "    " * 3), **tile),
+        "tensor_core": text(
+            "matmul_tensor_core", **elements, **entry("_", TILE_M="TILE_M", TILE_N="TILE_N")
+        ),
+    }
+    for style, types in _NARROW.items():
+        loads = _vector_loads(a, b, 2, "    " * 3)
+        found[style] = text("matmul_narrow", **loads, **types, **entry("_narrow_", T=types["T"]))
+    return found
+
+
+def _vector_loads(a: Operand, b: Operand, width: int, indent: str) -> dict[str, str]:
+    """The statements that load ``width`` neighbours as number ``i`` into each shared tile.
+
+    The tiles hold [k][row] and [k][column]; a stored line runs along k, or along the other one.
+    """
+    loads = {}
+    for key, name, other, extent, along_k in (
+        ("LOAD_A", "a", "row0", "M", a.layout == "n"),
+        ("LOAD_B", "b", "col0", "N", b.layout == "t"),
+    ):
+        length = "TILE_K" if along_k else "TILE"
+        lines, at = ("line", "at + {}") if along_k else ("at + {}", "line")
+        origin = (other, "k0") if along_k else ("k0", other)
+        sizes = (extent, "K") if along_k else ("K", extent)
+        kind = "float4" if width == 4 else "@T2@"
+        statements = [
+            f"int line = i / ({length} / {width});",
+            f"int at = i % ({length} / {width}) * {width};",
+            f"{kind} v = load{width}({name}, {origin[0]} + line, {origin[1]} + at,"
+            f" {', '.join(sizes)});",
+        ]
+        for offset, lane in enumerate("xyzw"[:width]):
+            where = [text.format(offset).removesuffix(" + 0") for text in (at, lines)]
+            statements.append(f"tile_{name}[{where[0]}][{where[1]}] = v.{lane};")
+        loads[key] = "\n".join(indent + statement for statement in statements)
+    return loads
 
 
 def _same_matrices(view: fx.Node, operand: fx.Node) -> bool:

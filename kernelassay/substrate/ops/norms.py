@@ -13,11 +13,18 @@ from typing import Any
 from torch import fx
 
 from kernelassay.errors import UnsupportedError
-from kernelassay.kernel import OPTIMISED, PLAIN, Scalar
+from kernelassay.kernel import Scalar
 from kernelassay.substrate.ctypes import literal
 from kernelassay.substrate.layout import ROWS, Span
-from kernelassay.substrate.lowering import Context, Lowered, Scalars, lowers, source
+from kernelassay.substrate.lowering import Context, Lowered, Scalars, lowers
+from kernelassay.substrate.operands import styled
 from kernelassay.trace import meta
+
+_STYLES = {
+    "layer_norm": ("single_pass", "vectorised", "wide"),
+    "group_norm": ("wide",),
+    "batch_norm": ("split",),
+}
 
 
 @lowers("aten.native_layer_norm.default")
@@ -126,7 +133,7 @@ def _norm(
     }
     return Lowered(
         template=template,
-        sources={style: source(f"{template}_{style}", **values) for style in (PLAIN, OPTIMISED)},
+        sources=styled(template, values, *_STYLES.get(template, ())),
         operands=(
             ("x", x.name),
             *((name, p.name) for name, p in given),

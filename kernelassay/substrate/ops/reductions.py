@@ -15,7 +15,22 @@ from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.substrate.ctypes import FLOATING, c_type, function, literal
 from kernelassay.substrate.layout import COLUMNS, ROWS, Span
 from kernelassay.substrate.lowering import Context, Lowered, lowers, source
+from kernelassay.substrate.operands import styled
 from kernelassay.trace import meta
+
+SPLIT, TREE, COMPENSATED, WIDE, ATOMIC = "split", "tree", "compensated", "wide", "atomic"
+
+# The order of floats is that of these integers, so an integer atomic finds their extremum.
+_FLOAT_KEYS = """
+__device__ __forceinline__ int encode(float value) {
+    const int bits = __float_as_int(value);
+    return bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+
+__device__ __forceinline__ float decode(int key) {
+    return __int_as_float(key < 0 ? key ^ 0x7fffffff : key);
+}
+"""
 
 
 def _same(value: str, *_: str) -> str:
@@ -30,6 +45,44 @@ class Reduction:
     combine: Callable[[str, str], str]
     map: Callable[[str], str] = field(default=_same)
     finish: Callable[[str, str], str] = field(default=_same)
+
+    def styles(self, accumulator: str) -> dict[str, dict[str, str | Callable[..., str]]]:
+        """The styles beyond the common ones, each with what it substitutes."""
+        found: dict[str, dict[str, str | Callable[..., str]]] = {SPLIT: {}, TREE: {}}
+        if self.combine is _add and accumulator == "float":
+            found[COMPENSATED] = {}
+            found[WIDE] = {"ACC": "double", "IDENTITY": "0.0"}
+        atomic = _atomic(self.combine("a", "b"), accumulator)
+        return found if atomic is None else {**found, ATOMIC: atomic}
+
+
+def _atomic(combined: str, accumulator: str) -> dict[str, str | Callable[..., str]] | None:
+    """How an atomic folds ``combined`` whatever the order; None where that changes a rounding."""
+    exact = {
+        ("fmaxf(a, b)", "float"): "atomicMax",
+        ("fminf(a, b)", "float"): "atomicMin",
+        ("a | b", "int"): "atomicOr",
+        ("a & b", "int"): "atomicAnd",
+        ("a > b ? a : b", "int"): "atomicMax",
+        ("a < b ? a : b", "int"): "atomicMin",
+        ("a + b", "int"): "atomicAdd",
+        ("a + b", "long long"): "atomicAdd",
+    }
+    if (combined, accumulator) not in exact:
+        return None
+    keys: dict[str, str | Callable[..., str]] = {
+        "ATOMIC": exact[combined, accumulator],
+        "KEY": accumulator,
+        "KEYS": "",
+        "ENCODE": _same,
+        "DECODE": _same,
+    }
+    if accumulator == "float":
+        encode, decode = (lambda v: f"encode({v})"), (lambda v: f"decode({v})")
+        return {**keys, "KEY": "int", "KEYS": _FLOAT_KEYS, "ENCODE": encode, "DECODE": decode}
+    if accumulator == "long long":
+        return {**keys, "KEY": "unsigned long long"}
+    return keys
 
 
 def _add(a: str, b: str) -> str:
@@ -106,7 +159,7 @@ def lower_variance(node: fx.Node, context: Context) -> Lowered:
     names = ROWS if span.is_trailing else COLUMNS
     return Lowered(
         template="var",
-        sources={s: source(f"variance_{shape}_{s}", **values) for s in (PLAIN, OPTIMISED)},
+        sources=styled(f"variance_{shape}", values, WIDE),
         operands=(("x", operand.name),),
         outputs=(("y", node.name),),
         nodes=(node.name,),
@@ -137,16 +190,19 @@ def reduce(
         "FINISH": reduction.finish,
     }
     if span.is_everything:
-        plain, optimised, names = "reduce_full_plain", "reduce_full_optimised", ("", "n", "")
-    elif span.is_trailing:
-        all_float = values["IN"] == values["ACC"] == values["OUT"] == "float"
-        plain, names = "reduce_rows_plain", ROWS
-        optimised = "reduce_rows_optimised" if all_float else "reduce_rows_scalar_optimised"
+        shape, names = "reduce_full", ("", "n", "")
     else:
-        plain, optimised, names = "reduce_columns_plain", "reduce_columns_optimised", COLUMNS
+        shape, names = ("reduce_rows", ROWS) if span.is_trailing else ("reduce_columns", COLUMNS)
+    scalar = f"{shape}_scalar_optimised" if shape == "reduce_rows" else f"{shape}_optimised"
+    all_float = values["IN"] == values["ACC"] == values["OUT"] == "float"
+    optimised = f"{shape}_optimised" if all_float else scalar
+    sources = {PLAIN: source(f"{shape}_plain", **values), OPTIMISED: source(optimised, **values)}
+    for style, changed in reduction.styles(accumulator).items():
+        name = scalar if style == WIDE else f"{shape}_{style}"
+        sources[style] = source(name, **{**values, **changed})
     return Lowered(
         template=template,
-        sources={PLAIN: source(plain, **values), OPTIMISED: source(optimised, **values)},
+        sources=sources,
         operands=(("x", operand.name),),
         outputs=(("y", output.name),),
         nodes=(node.name,) if node is output else (node.name, output.name),

@@ -5,17 +5,15 @@ from __future__ import annotations
 from torch import fx
 
 from kernelassay.errors import UnsupportedError
-from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.substrate.layout import COLUMNS, ROWS, Span
-from kernelassay.substrate.lowering import Context, Lowered, lowers, source
+from kernelassay.substrate.lowering import Context, Lowered, lowers
+from kernelassay.substrate.operands import styled
 from kernelassay.trace import meta
-
-ONLINE = "online"
 
 
 @lowers("aten._softmax.default", "aten._log_softmax.default")
 def lower_softmax(node: fx.Node, context: Context) -> Lowered:
-    """By rows over the last dimension (there is an ``online`` style too), else by columns."""
+    """By rows over the last dimension, else by columns."""
     operand, dim = node.args[0], node.args[1]
     if meta(operand).dtype != "float32" or meta(node).dtype != "float32":
         raise UnsupportedError(f"{node.target} of {meta(operand).dtype}")
@@ -26,10 +24,10 @@ def lower_softmax(node: fx.Node, context: Context) -> Lowered:
 
     span = Span.of(operand, dim)
     shape, names = ("rows", ROWS) if span.is_trailing else ("columns", COLUMNS)
-    styles = (PLAIN, OPTIMISED, ONLINE) if span.is_trailing else (PLAIN, OPTIMISED)
+    more = ("online", "vectorised") if span.is_trailing else ("single_pass",)
     return Lowered(
         template="log_softmax" if is_log else "softmax",
-        sources={style: source(f"softmax_{shape}_{style}", RESULT=result) for style in styles},
+        sources=styled(f"softmax_{shape}", {"RESULT": result}, *more),
         operands=(("x", operand.name),),
         outputs=(("y", node.name),),
         nodes=(node.name,),

@@ -23,25 +23,39 @@ struct Pending {
 Pending pending[kMaxThreads];
 
 // `__threadfence(); atomic(p)` in one block, then an atomic on the same p in a later block, orders the
-// first block's accesses before the second's (the "last block finishes" pattern). A few addresses of
-// the running launch are remembered.
-constexpr int kReleases = 16;
-uintptr_t releases[kReleases];
-int release_count;
+// first block's accesses before the second's (the "last block finishes" pattern). The addresses of the
+// running launch are remembered in a table with linear probing, as many as there may be tickets.
+constexpr uint32_t kReleases = 1 << 16;
+struct Release {
+  uintptr_t address;
+  uint32_t launch;
+};
+Release releases[kReleases];
+uint32_t release_count;
 uint32_t release_launch;
 bool fenced;  // this block has executed a fence
 
+// The slot of `address` in the running launch, or the free one where it belongs.
+Release& release_slot(uintptr_t address) {
+  uint32_t at = uint32_t((address >> 2) * 0x9E3779B97F4A7C15ull >> 48);
+  while (releases[at].launch == now.launch_first && releases[at].address != address)
+    at = (at + 1) % kReleases;
+  return releases[at];
+}
+
 void release_acquire(uintptr_t address) {
   if (release_launch != now.launch_first) {
+    if (now.launch_first < release_launch) memset(releases, 0, sizeof releases);  // renewed epochs
     release_launch = now.launch_first;
     release_count = 0;
   }
-  for (int i = 0; i < release_count; i++) {
-    if (releases[i] != address) continue;
+  Release& slot = release_slot(address);
+  if (slot.launch == now.launch_first) {
     now.acquired = now.acquired || now.block_first != now.launch_first;
-    return;
+  } else if (fenced && release_count < kReleases / 2) {
+    slot = {address, now.launch_first};
+    release_count++;
   }
-  if (fenced && release_count < kReleases) releases[release_count++] = address;
 }
 
 bool earlier_block(uint32_t epoch) { return epoch >= now.launch_first && epoch < now.block_first; }
