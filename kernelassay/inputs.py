@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 36
 QUICK_BATTERY = 22
+FULL, QUICK, BRIEF = "full", "quick", "brief"
+BATTERIES = (FULL, QUICK, BRIEF)
+
+# How many inputs of a group the brief battery takes from the quick one, first ones first.
+_BRIEF_COUNTS = {"official": 5, "targeted": 3, "shape": 4, "parameters": 1, "layout": 1}
+
 SMALL_WORK = 1_000_000
 
 # Each entry is one input: the first of its transforms on which the float32 reference is precise
@@ -203,9 +209,19 @@ def _shape_inputs(moved: Overrides, names: Sequence[str], redrawn: bool) -> Iter
         yield InputSpec(text, "shape", _TARGETED_SEED, name, moved, parameters)
 
 
-def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, ...]:
+def brief(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    """A few inputs of each group, at most 14: enough to see a kernel that is not correct."""
+    return tuple(
+        spec
+        for group in GROUPS
+        for spec in [s for s in specs if s.group == group][: _BRIEF_COUNTS[group]]
+    )
+
+
+def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
+    ``size`` is one of :data:`BATTERIES`; ``brief`` is :func:`brief` of the quick one.
     EXECUTES the problem: in a worker only. A shape may cost twice the work and elements of
     the problem's own sizes, or 1 MFLOP and 32k elements where that is more.
     """
@@ -233,14 +249,17 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
     def precise(spec: InputSpec) -> bool:
         module = loaded(spec.overrides)
         inputs, state = materialise(module, spec)
-        return disagreement(module, state, inputs) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
+        return disagreement(module, state, inputs, spec.seed) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
 
-    return battery(
+    if size not in BATTERIES:
+        raise unknown_name("battery", size, BATTERIES)
+    specs = battery(
         problem,
-        quick=quick,
+        quick=size != FULL,
         trial=lambda moved: tried(tuple(moved.items())),
         precise=precise,
     )
+    return brief(specs) if size == BRIEF else specs
 
 
 def has_parameters(problem: Problem) -> bool:

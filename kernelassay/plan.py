@@ -16,7 +16,7 @@ from kernelassay.cell import Cell
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import ORIGINAL, Candidate
 from kernelassay.execute.worker import CallInfo, UnitResult, Worker
-from kernelassay.inputs import InputSpec
+from kernelassay.inputs import FULL, QUICK, InputSpec
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -30,6 +30,18 @@ class PlanOptions:
     quick: bool
     backend: str
     max_inputs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """What the gate runs: a battery, its first ``max_inputs`` inputs, and benign rewrites or not.
+
+    Without ``rewrites`` the benign variants are the other styles alone.
+    """
+
+    battery: str = FULL
+    max_inputs: int | None = None
+    rewrites: bool = True
 
 
 Progress = Callable[[str], None]
@@ -55,18 +67,12 @@ def make_plan(
     A problem that cannot be used yields a plan with ``refused`` set and no mutants; it is never
     dropped.
     """
-    base = refused_plan(problem, "")
+    size = QUICK if options.quick else FULL
+    gating = GateOptions(size, options.max_inputs)
+    base, calls = admit(problem, worker, tools, gating, run=run, progress=progress)
+    if base["refused"]:
+        return base
     try:
-        progress("tracing")
-        calls = worker.open(problem)
-        base["calls"] = [_call_record(call) for call in calls]
-        progress("compiling the correct kernels")
-        correct = run(population.correct_kernels, problem.id, calls, tools)
-        base["benign"] = correct.records()
-        progress("checking inputs")
-        _gate(base, worker, correct.originals, correct.benign, options)
-        if base["refused"]:
-            return base
         progress("mutating and compiling")
         base["mutants"] = run(
             population.mutant_records,
@@ -79,6 +85,32 @@ def make_plan(
     except KernelassayError as error:
         base["refused"] = str(error)
     return base
+
+
+def admit(
+    problem: Problem,
+    worker: Worker,
+    tools: Toolbox,
+    options: GateOptions,
+    *,
+    run: Runner = run_here,
+    progress: Progress = lambda step: None,
+) -> tuple[dict[str, Any], tuple[CallInfo, ...]]:
+    """Trace, lower, gate and admit one problem: its plan without mutants, and its calls."""
+    base = refused_plan(problem, "")
+    calls: tuple[CallInfo, ...] = ()
+    try:
+        progress("tracing")
+        calls = worker.open(problem)
+        base["calls"] = [_call_record(call) for call in calls]
+        progress("compiling the correct kernels")
+        correct = run(population.correct_kernels, problem.id, calls, tools, options.rewrites)
+        base["benign"] = correct.records()
+        progress("checking inputs")
+        _gate(base, worker, correct.originals, correct.benign, options)
+    except KernelassayError as error:
+        base["refused"] = str(error)
+    return base, calls
 
 
 def refused_plan(problem: Problem, reason: str) -> dict[str, Any]:
@@ -117,6 +149,7 @@ def _call_record(call: CallInfo) -> dict[str, Any]:
         "template": call.template,
         "style": population.mutated_style(call),
         "nodes": list(call.nodes),
+        "ops": list(call.ops),
         "sources": dict(call.sources),
     }
 
@@ -126,10 +159,10 @@ def _gate(
     worker: Worker,
     originals: Mapping[str, Candidate],
     benign: Sequence[Candidate],
-    options: PlanOptions,
+    options: GateOptions,
 ) -> None:
     """Measure references, originals and benign variants on every input; admit or refuse."""
-    specs = worker.battery(options.quick)
+    specs = worker.battery(options.battery)
     if options.max_inputs is not None:
         specs = specs[: options.max_inputs]
     for spec in specs:

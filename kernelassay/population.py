@@ -18,7 +18,7 @@ from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
 from kernelassay.execute.cpu.toolchain import Compiler
 from kernelassay.execute.worker import CallInfo
 from kernelassay.kernel import OPTIMISED, PLAIN
-from kernelassay.mutation import Edit, Mutation, apply, mutants, select
+from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 
 
@@ -58,13 +58,15 @@ def mutated_style(call: CallInfo) -> str:
     return OPTIMISED if OPTIMISED in call.sources else PLAIN
 
 
-def correct_kernels(problem: str, calls: Sequence[CallInfo], tools: Toolbox) -> CorrectKernels:
+def correct_kernels(
+    problem: str, calls: Sequence[CallInfo], tools: Toolbox, rewrites: bool = True
+) -> CorrectKernels:
     """Compile the originals and their benign variants.
 
-    Benign variants are the other styles, and the benign rewrites of the mutated style. Raises
-    :class:`KernelassayError` if an original does not build.
+    Benign variants are the other styles, and with ``rewrites`` the benign rewrites of the mutated
+    style. Raises :class:`KernelassayError` if an original does not build.
     """
-    benign, unbuilt = _benign(problem, calls, tools)
+    benign, unbuilt = _benign(problem, calls, tools, BENIGN_RULES if rewrites else ())
     return CorrectKernels(_originals(calls, tools), tuple(benign), tuple(unbuilt))
 
 
@@ -116,7 +118,7 @@ def _originals(calls: Sequence[CallInfo], tools: Toolbox) -> dict[str, Candidate
 
 
 def _benign(
-    problem: str, calls: Sequence[CallInfo], tools: Toolbox
+    problem: str, calls: Sequence[CallInfo], tools: Toolbox, rules: Sequence[Rule]
 ) -> tuple[list[Candidate], list[tuple[str, str, str, str]]]:
     texts: dict[str, tuple[str, str]] = {}
     for call in calls:
@@ -125,7 +127,7 @@ def _benign(
         for other, text in sorted(call.sources.items()):
             if other != style:
                 texts[f"benign/{call.id}/{other}"] = (call.id, text)
-        found = mutants(source, problem=problem, call=call.id, style=style, rules=BENIGN_RULES)
+        found = mutants(source, problem=problem, call=call.id, style=style, rules=rules)
         for mutant in found.mutants:
             if mutant.twin_of is None:
                 texts[f"benign/{call.id}/{mutant.rule}-{mutant.id}"] = (call.id, mutant.source)

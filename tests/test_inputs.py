@@ -242,9 +242,9 @@ def test_magnitudes_fall_to_what_the_references_bear():
 )
 def test_settled_inputs_are_precise_and_tiny_shapes_among_them(name):
     problem = PROBLEMS[f"suite/{name}"]
-    for quick in (True, False):
-        specs = settled_battery(problem, quick)
-        assert len(specs) == (QUICK_BATTERY if quick else FULL_BATTERY)
+    for size, count in (("quick", QUICK_BATTERY), ("full", FULL_BATTERY)):
+        specs = settled_battery(problem, size)
+        assert len(specs) == count
         sizes = [lever.name for lever in problem.sizes]
         tried = [dict(spec.overrides) for spec in specs]
         assert dict.fromkeys(sizes, 1) in tried

@@ -19,11 +19,8 @@ from kernelassay.cli.selection import (
     problem_options,
     selected_rules,
 )
-from kernelassay.errors import NothingToTestError, ProblemError
+from kernelassay.errors import NothingToTestError
 from kernelassay.problem import Problem
-
-SHRINK_SECONDS = 120.0
-SHRINK_BYTES = 8 << 30
 
 
 class ProgressLines:
@@ -192,23 +189,12 @@ def shrunk(
 
     Problem code runs in limited workers.
     """
-    from kernelassay.execute.sandbox import run_limited
-    from kernelassay.shrink import shrink
+    from kernelassay.shrink import shrink_limited
 
     fitting: list[Problem] = []
     refused: list[tuple[Problem, str]] = []
     for problem in problems:
-        try:
-            report = run_limited(
-                shrink,
-                (problem,),
-                seconds=SHRINK_SECONDS,
-                memory_bytes=SHRINK_BYTES,
-                where=problem.id,
-            )
-        except ProblemError as error:
-            refused.append((problem, str(error)))
-            continue
+        report = shrink_limited(problem)
         if report.reason:
             refused.append((problem, f"cannot be shrunk: {report.reason}"))
         else:
