@@ -6,6 +6,7 @@ valid inputs against float64), and no mutant is made.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from kernelassay import plan
+from kernelassay import __version__, plan
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
 from kernelassay.execute.worker import Worker
@@ -31,6 +32,10 @@ STAGES = ("shrink", "trace", "lower", "build", "inputs", "gate")
 
 _STAGE_OF_STEP = {"tracing": "trace", "compiling the correct kernels": "build"}
 _NO_KERNEL = "no kernel for: "
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,14 @@ class Shrinking:
     original_at: tuple[Resized, ...]
 
     @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Shrinking:
+        """From the fields as JSON values."""
+        sizes = {
+            key: tuple(Resized(**size) for size in data[key]) for key in ("sizes", "original_at")
+        }
+        return cls(**{**_tuples(data), **sizes})
+
+    @classmethod
     def of(cls, report: ShrinkReport) -> Shrinking:
         """What the admission report keeps of a shrink report."""
         original = report.original
@@ -111,6 +124,14 @@ class Admission:
     refused: str
     seconds: float
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Admission:
+        """The inverse of :meth:`to_json`."""
+        fields = {key: value for key, value in data.items() if key != "ops"}
+        fields["shrink"] = Shrinking.from_json(data["shrink"]) if data["shrink"] else None
+        fields["kernels"] = tuple(KernelFacts(**_tuples(kernel)) for kernel in data["kernels"])
+        return cls(**fields)
+
     @property
     def ops(self) -> tuple[str, ...]:
         """The distinct overloads that kernels stand in for, in order."""
@@ -131,9 +152,18 @@ class AdmissionOptions:
 
 
 def admissions(
-    problems: Sequence[Problem], options: AdmissionOptions, cache: Path
+    problems: Sequence[Problem],
+    options: AdmissionOptions,
+    cache: Path,
+    store: Path | None = None,
 ) -> Iterator[Admission]:
-    """The admission of each problem, as they are done; ``cache`` keeps the images."""
+    """The admission of each problem, as they are done; ``cache`` keeps the images.
+
+    What ``store`` has of the same problem with the same options and version is not done again.
+    """
+    kept = {problem.id: _stored(store, problem, options) for problem in problems}
+    yield from (found for found in kept.values() if found)
+    problems = [problem for problem in problems if not kept[problem.id]]
     compiler = find_compiler()
     tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
     workers: SimpleQueue[Worker] = SimpleQueue()
@@ -145,7 +175,9 @@ def admissions(
     def one(problem: Problem) -> Admission:
         worker = workers.get()
         try:
-            return admission(problem, worker, tools, options)
+            found = admission(problem, worker, tools, options)
+            _keep(store, problem, options, found)
+            return found
         finally:
             workers.put(worker)
 
@@ -157,6 +189,38 @@ def admissions(
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in owned:
             worker.stop()
+
+
+def _stored(store: Path | None, problem: Problem, options: AdmissionOptions) -> Admission | None:
+    if store is None:
+        return None
+    try:
+        record = json.loads(_path(store, problem).read_text())
+    except (OSError, ValueError):
+        return None
+    same = record.get("key") == _key(problem, options)
+    return Admission.from_json(record["admission"]) if same else None
+
+
+def _keep(
+    store: Path | None, problem: Problem, options: AdmissionOptions, found: Admission
+) -> None:
+    if store is None:
+        return
+    record = {"key": _key(problem, options), "admission": found.to_json()}
+    path = _path(store, problem)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(record, indent=1))
+    fresh.replace(path)
+
+
+def _path(store: Path, problem: Problem) -> Path:
+    return store / "admission" / f"{problem.id}.json"
+
+
+def _key(problem: Problem, options: AdmissionOptions) -> list[Any]:
+    return [__version__, problem.digest, options.shrink, *asdict(options.gate).values()]
 
 
 def admission(

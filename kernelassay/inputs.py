@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 36
 QUICK_BATTERY = 22
+BRIEF_BATTERY = 10
 FULL, QUICK, BRIEF = "full", "quick", "brief"
-BATTERIES = (FULL, QUICK, BRIEF)
-
-# How many inputs of a group the brief battery takes from the quick one, first ones first.
-_BRIEF_COUNTS = {"official": 5, "targeted": 3, "shape": 4, "parameters": 1, "layout": 1}
 
 SMALL_WORK = 1_000_000
 
@@ -58,7 +55,6 @@ TARGETED = (
     ("offset-30",),
     ("large-1e2",),
 )
-_QUICK_TARGETED = 9
 _TARGETED_SEED = 1
 
 # Values for the shapes, in turn. A vectorised loop's scalar tail, or a loop's only turn at a tiny
@@ -90,7 +86,24 @@ _PARAMETER_INPUTS: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
     ),
     (3, ("redrawn:1003:x100000", "redrawn:1003"), ("official",)),
 )
-_QUICK_PARAMETERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A battery's inputs in all, and how many of a group; shapes fill what is left."""
+
+    total: int
+    targeted: int
+    parameters: int
+    layout: int = 1
+
+
+_SIZES = {
+    FULL: _Size(FULL_BATTERY, len(TARGETED), len(_PARAMETER_INPUTS)),
+    QUICK: _Size(QUICK_BATTERY, 9, 2),
+    BRIEF: _Size(BRIEF_BATTERY, 2, 1, 0),  # enough to see a kernel that is not correct
+}
+BATTERIES = tuple(_SIZES)
 
 # A candidate's references must agree within this share of the validity tolerance. Correct kernels
 # stray up to ten times as far as the float32 reference does (Welford moments of offset values), and
@@ -145,16 +158,19 @@ def official_inputs() -> tuple[InputSpec, ...]:
 def battery(
     problem: Problem,
     *,
-    quick: bool = False,
+    size: str = FULL,
     trial: Callable[[Mapping[str, int]], Verdict] | None = None,
     precise: Callable[[InputSpec], bool] | None = None,
 ) -> tuple[InputSpec, ...]:
-    """The inputs for one problem, at most 36 (``quick``: 22), always in the same order.
+    """The inputs for one problem, at most 36 (``quick``: 22, ``brief``: 10), in a fixed order.
 
     ``trial`` tells whether a shape fits, ``precise`` whether the references agree on an input.
     Without them the problem is not executed, and some inputs may turn out not to fit it;
     :func:`settled_battery` tries them.
     """
+    if size not in _SIZES:
+        raise unknown_name("battery", size, _SIZES)
+    counts = _SIZES[size]
     seed = _TARGETED_SEED
     taken: set[InputSpec] = set()
 
@@ -168,14 +184,14 @@ def battery(
 
     targeted = [
         spec
-        for names in (TARGETED[:_QUICK_TARGETED] if quick else TARGETED)
+        for names in TARGETED[: counts.targeted]
         for spec in best(InputSpec(f"{name}-s{seed}", "targeted", seed, name) for name in names)
     ]
-    redraws = _PARAMETER_INPUTS if has_parameters(problem) else ()
-    redraws = redraws[:_QUICK_PARAMETERS] if quick else redraws
-    strided = InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided")
+    redraws = _PARAMETER_INPUTS[: counts.parameters] if has_parameters(problem) else ()
+    strided = [InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided")]
+    strided = strided[: counts.layout]
     fixed = [*official_inputs(), *targeted]
-    room = (QUICK_BATTERY if quick else FULL_BATTERY) - len(fixed) - len(redraws) - 1
+    room = counts.total - len(fixed) - len(redraws) - len(strided)
     sizes = shape_overrides(problem, room, trial)
     shapes = [
         spec
@@ -189,7 +205,7 @@ def battery(
         for number, kinds, names in redraws
         for spec in best(_redrawn_inputs(number, kinds, names))
     ]
-    return (*fixed, *parameters, strided, *shapes)
+    return (*fixed, *parameters, *strided, *shapes)
 
 
 def _redrawn_inputs(number: int, kinds: Sequence[str], names: Sequence[str]) -> Iterator[InputSpec]:
@@ -209,19 +225,10 @@ def _shape_inputs(moved: Overrides, names: Sequence[str], redrawn: bool) -> Iter
         yield InputSpec(text, "shape", _TARGETED_SEED, name, moved, parameters)
 
 
-def brief(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
-    """A few inputs of each group, at most 14: enough to see a kernel that is not correct."""
-    return tuple(
-        spec
-        for group in GROUPS
-        for spec in [s for s in specs if s.group == group][: _BRIEF_COUNTS[group]]
-    )
-
-
 def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
-    ``size`` is one of :data:`BATTERIES`; ``brief`` is :func:`brief` of the quick one.
+    ``size`` is one of :data:`BATTERIES`.
     EXECUTES the problem: in a worker only. A shape may cost twice the work and elements of
     the problem's own sizes, or 1 MFLOP and 32k elements where that is more.
     """
@@ -251,15 +258,12 @@ def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]
         inputs, state = materialise(module, spec)
         return disagreement(module, state, inputs, spec.seed) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
 
-    if size not in BATTERIES:
-        raise unknown_name("battery", size, BATTERIES)
-    specs = battery(
+    return battery(
         problem,
-        quick=size != FULL,
+        size=size,
         trial=lambda moved: tried(tuple(moved.items())),
         precise=precise,
     )
-    return brief(specs) if size == BRIEF else specs
 
 
 def has_parameters(problem: Problem) -> bool:

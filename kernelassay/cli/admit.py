@@ -26,10 +26,15 @@ BATTERIES = ("brief", "quick", "full")
     type=click.Choice(BATTERIES),
     default="brief",
     show_default=True,
-    help="Inputs per problem: at most 14, 22 or 36. A run uses quick or full.",
+    help="Inputs per problem: at most 10, 22 or 36. A run uses quick or full.",
 )
 @click.option(
     "--rewrites", is_flag=True, help="Also build and judge the benign rewrites, as a run does."
+)
+@click.option(
+    "--session",
+    type=click.Path(path_type=Path),
+    help="Directory that keeps each problem's result; the same command takes up from there.",
 )
 @click.option(
     "--jobs",
@@ -47,6 +52,7 @@ def admit(
     shrink: bool,
     battery: str,
     rewrites: bool,
+    session: Path | None,
     jobs: int,
     as_json: bool,
 ) -> None:
@@ -62,7 +68,7 @@ def admit(
     problems = Selection(names, kernelbench, level, files).problems()
     options = AdmissionOptions(shrink, GateOptions(battery, None, rewrites), jobs)
     found: dict[str, Admission] = {}
-    for done in admissions(problems, options, user_cache()):
+    for done in admissions(problems, options, user_cache(), session):
         found[done.problem] = done
         click.echo(f"[{len(found)}/{len(problems)}] {_line(done)}", err=True)
     ordered = [found[problem.id] for problem in problems]
