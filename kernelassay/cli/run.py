@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -146,8 +147,9 @@ def run(
     chosen = selected_rules(rules)
     problems = selection.problems()
     refused: tuple[tuple[Problem, str], ...] = ()
+    scaled: dict[str, dict[str, Any]] = {}
     if shrink:
-        problems, refused = shrunk(problems)
+        problems, refused, scaled = shrunk(problems)
     backend = campaigns.identity_backend(identity)
     if backend == "host":
         click.echo(
@@ -167,7 +169,7 @@ def run(
         with ProgressLines(len(problems)) as progress:
             campaigns.run(campaign, store, progress)
         store.write_tables()
-        summary = _summary(store)
+        summary = {**_summary(store), "scaled": scaled}
     finally:
         store.close()
     if as_json:
@@ -184,22 +186,25 @@ def run(
 
 def shrunk(
     problems: tuple[Problem, ...],
-) -> tuple[tuple[Problem, ...], tuple[tuple[Problem, str], ...]]:
-    """The problems scaled down, and those that cannot be, with the reason.
+) -> tuple[tuple[Problem, ...], tuple[tuple[Problem, str], ...], dict[str, dict[str, Any]]]:
+    """The problems scaled down, those that cannot be, with the reason, and what was scaled by id.
 
     Problem code runs in limited workers.
     """
+    from kernelassay.admission import Shrinking
     from kernelassay.shrink import shrink_limited
 
     fitting: list[Problem] = []
     refused: list[tuple[Problem, str]] = []
+    scaled: dict[str, dict[str, Any]] = {}
     for problem in problems:
         report = shrink_limited(problem)
         if report.reason:
             refused.append((problem, f"cannot be shrunk: {report.reason}"))
         else:
             fitting.append(report.problem)
-    return tuple(fitting), tuple(refused)
+            scaled[problem.id] = asdict(Shrinking.of(report))
+    return tuple(fitting), tuple(refused), scaled
 
 
 def _summary(store: Any) -> dict[str, Any]:
