@@ -64,19 +64,26 @@ def _candidates(levers: Sequence[Lever]) -> Iterator[dict[str, int]]:
                 targets = {x.name: spatial if x.is_spatial else cap for x in rest}
                 targets[kept.name] = max(cap, kept.value // divisor)
                 yield sizes(SMALL_BATCH, targets)
-    # Windows upon windows need what no aligned size offers, wide windows fewer channels.
+    # Windows upon windows need what no aligned size offers, wide windows fewer channels, all but
+    # the ones that are reduced over.
     slid = [x.name for x in rest if x.is_spatial][:3]
-    for cap in (8, 4):
+    others = [x.name for x in rest if not x.is_spatial]
+    caps = [(8, ""), (4, ""), *((cap, name) for cap in (4, 2) for name in others)]
+    for cap, wide in caps:
         for box in _boxes(len(slid)):
             targets = {x.name: SMALL_BATCH if x.is_batch else cap for x in levers}
             targets.update(zip(slid, box, strict=True))
+            targets |= {wide: SMALLEST} if wide else {}
             yield {x.name: min(x.value, targets[x.name]) for x in levers}
 
 
 def _boxes(dimensions: int) -> list[tuple[int, ...]]:
-    """Extents for so many dimensions, equal or not, the smallest volume first."""
-    ladder = (4, 6, 8, 10, 12) if dimensions > 2 else (6, 8, 10, 12, 16, 20, 24, 32)
-    return sorted(itertools.product(ladder, repeat=dimensions), key=math.prod)
+    """Extents for up to three dimensions, the smallest volume first; in three, two are equal."""
+    if dimensions < 3:
+        ladder = (6, 8, 10, 12, 16, 20, 24, 32)
+        return sorted(itertools.product(ladder, repeat=dimensions), key=math.prod)
+    pairs = itertools.product((4, 6, 8, 12), repeat=2)
+    return sorted(((a, b, b) for a, b in pairs), key=math.prod)
 
 
 def doubled_size(lever: Lever, size: int) -> int:
