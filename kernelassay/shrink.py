@@ -103,8 +103,12 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
     """
     search = _Search(replace(problem, shrunk=()), budget or Budget())
     load(search.problem)  # an import error is the user's to see, not a refused candidate
-    if search.affords_original() and search.fits({}):
-        return search.report({})
+    if search.affords_original():
+        if search.fits({}):
+            return search.report({})
+        if set(search.refusals) != {"too large"}:
+            # It is small enough and does not work: other sizes would be another problem.
+            return ShrinkReport(problem, evaluations=1, reason=_why(search))
     search.original = _original_spread(search)
     for allowance, levers in itertools.product((1, OVERDRAFT), _lever_sets(search.problem)):
         search.allowance, search.levers = allowance, levers
@@ -349,7 +353,7 @@ def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
 
 def _why(search: _Search) -> str:
     """The reason a problem could not be scaled, from the refusals."""
-    if not search.levers:
+    if not search.refusals:
         return "it has no integer that is a size"
     if set(search.refusals) <= {"too large"}:
         least = f" (at least {search.least_work / 1e6:.1f}M)" if search.least_work else ""

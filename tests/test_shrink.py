@@ -161,6 +161,14 @@ def test_a_problem_that_is_never_finite_is_refused(problem):
     assert report.reason.startswith("the output is not finite")
 
 
+def test_a_small_problem_that_fails_is_not_repaired_by_other_sizes(problem):
+    report = shrink(problem("M = 8\n", "M, 64", "x @ x"))
+    assert (
+        "the model fails on its inputs" in report.reason or "cannot be multiplied" in report.reason
+    )
+    assert report.problem.shrunk == ()
+
+
 def test_an_import_error_is_raised(problem):
     broken = problem("M = 8192\n1 / 0\n", "M", "x")
     with pytest.raises(ProblemError, match="ZeroDivisionError"):
