@@ -65,7 +65,7 @@ def test_an_admitted_problem_has_its_kernels_ops_and_worst_error(found):
     assert linear.refused == linear.stage == ""
     assert [kernel.template for kernel in linear.kernels] == ["matmul", "pointwise"]
     assert all({"plain", "optimised"} <= set(kernel.styles) for kernel in linear.kernels)
-    assert {"aten.addmm.default", "aten.relu.default"} <= set(linear.ops)
+    assert {"aten.mm.default", "aten.relu.default"} <= set(linear.ops)
     assert 0 < linear.worst_error < 5e-3
     assert linear.valid > 5
     assert linear.worst_input
