@@ -292,4 +292,4 @@ def _kinds(admitted: Admission) -> list[str]:
         return first.split(_NO_KERNEL, 1)[1].split("; ")
     text = first.replace(f"{admitted.problem}: ", "")
     text = re.sub(r"(?<=on input )\S+(?=:)", "X", text)
-    return [re.sub(r"(?<![A-Za-z_])[-+]?\d[\d.]*(e[-+]?\d+)?", "N", text)]
+    return [re.sub(r"(?<![\w.])[-+]?\d[\d.]*(e[-+]?\d+)?", "N", text)]

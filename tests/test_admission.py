@@ -30,7 +30,7 @@ FORWARDS = {
     "sorted": ("8", "64", "x.sort(1).values.cumsum(1).sort(0).values"),
     "logarithm": ("8", "64", "(x - 2).log()"),
     "broken": ("8", "64", "x @ x"),
-    "dropped": ("1024", "1024", "nn.functional.dropout(x, 0.25) * 2"),
+    "dropped": ("1024", "65536", "nn.functional.dropout(x, 0.25) * 2"),
 }
 
 
@@ -94,7 +94,7 @@ def test_a_dropout_is_a_mask_from_the_seed_and_a_kernel(found):
 
 def test_what_was_scaled_is_told_with_its_place(found):
     sizes = {size.name: (size.before, size.place) for size in found["dropped"].shrink.sizes}
-    assert sizes == {"rows": (1024, "module"), "1024@11": (1024, "code")}
+    assert sizes == {"rows": (1024, "module"), "65536@11": (65536, "code")}
     assert found["dropped"].shrink.spread > 0
 
 
