@@ -28,6 +28,9 @@ GIVEN = "given:"
 GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 36
 QUICK_BATTERY = 22
+BRIEF_BATTERY = 10
+FULL, QUICK, BRIEF = "full", "quick", "brief"
+
 SMALL_WORK = 1_000_000
 
 # Each entry is one input: the first of its transforms on which the float32 reference is precise
@@ -53,7 +56,6 @@ TARGETED = (
     ("offset-30",),
     ("large-1e2",),
 )
-_QUICK_TARGETED = 9
 _TARGETED_SEED = 1
 
 # Values for the shapes, in turn. A vectorised loop's scalar tail, or a loop's only turn at a tiny
@@ -85,7 +87,24 @@ _PARAMETER_INPUTS: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
     ),
     (3, ("redrawn:1003:x100000", "redrawn:1003"), ("official",)),
 )
-_QUICK_PARAMETERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A battery's inputs in all, and how many of a group; shapes fill what is left."""
+
+    total: int
+    targeted: int
+    parameters: int
+    layout: int = 1
+
+
+_SIZES = {
+    FULL: _Size(FULL_BATTERY, len(TARGETED), len(_PARAMETER_INPUTS)),
+    QUICK: _Size(QUICK_BATTERY, 9, 2),
+    BRIEF: _Size(BRIEF_BATTERY, 2, 1, 0),  # enough to see a kernel that is not correct
+}
+BATTERIES = tuple(_SIZES)
 
 # Orders of threads for the shapes, in turn: a race shows in the output in one order or another.
 _ORDERS = ("reverse", "forward", "seeded:1")
@@ -148,18 +167,21 @@ def official_inputs() -> tuple[InputSpec, ...]:
 def battery(
     problem: Problem,
     *,
-    quick: bool = False,
+    size: str = FULL,
     trial: Callable[[Mapping[str, int]], Verdict] | None = None,
     precise: Callable[[InputSpec], bool] | None = None,
     frozen: frozenset[str] = frozenset(),
 ) -> tuple[InputSpec, ...]:
-    """The inputs for one problem, at most 36 (``quick``: 22), always in the same order.
+    """The inputs for one problem, at most 36 (``quick``: 22, ``brief``: 10), in a fixed order.
 
     ``trial`` tells whether a shape fits, ``precise`` whether the references agree on an input;
     ``frozen`` names the sizes that must not move.
     Without them the problem is not executed, and some inputs may turn out not to fit it;
     :func:`settled_battery` tries them.
     """
+    if size not in _SIZES:
+        raise unknown_name("battery", size, _SIZES)
+    counts = _SIZES[size]
     seed = _TARGETED_SEED
     taken: set[InputSpec] = set()
 
@@ -173,14 +195,14 @@ def battery(
 
     targeted = [
         spec
-        for names in (TARGETED[:_QUICK_TARGETED] if quick else TARGETED)
+        for names in TARGETED[: counts.targeted]
         for spec in best(InputSpec(f"{name}-s{seed}", "targeted", seed, name) for name in names)
     ]
-    redraws = _PARAMETER_INPUTS if has_parameters(problem) else ()
-    redraws = redraws[:_QUICK_PARAMETERS] if quick else redraws
-    strided = InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided")
+    redraws = _PARAMETER_INPUTS[: counts.parameters] if has_parameters(problem) else ()
+    strided = [InputSpec("strided/sign-mixed", "layout", seed, "sign-mixed", layout="strided")]
+    strided = strided[: counts.layout]
     fixed = [*official_inputs(), *targeted]
-    room = (QUICK_BATTERY if quick else FULL_BATTERY) - len(fixed) - len(redraws) - 1
+    room = counts.total - len(fixed) - len(redraws) - len(strided)
     sizes = shape_overrides(problem, room, trial, frozen)
     shapes = [
         spec
@@ -199,7 +221,7 @@ def battery(
         for number, kinds, names in redraws
         for spec in best(_redrawn_inputs(number, kinds, names))
     ]
-    return (*fixed, *parameters, strided, *shapes)
+    return (*fixed, *parameters, *strided, *shapes)
 
 
 def _redrawn_inputs(number: int, kinds: Sequence[str], names: Sequence[str]) -> Iterator[InputSpec]:
@@ -233,9 +255,10 @@ def _shape_inputs(
         )
 
 
-def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, ...]:
+def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
+    ``size`` is one of :data:`BATTERIES`.
     EXECUTES the problem: in a worker only. A shape may cost twice the work and elements of
     the problem's own sizes, or 1 MFLOP and 32k elements where that is more.
     """
@@ -269,11 +292,11 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
     def precise(spec: InputSpec) -> bool:
         module = loaded(spec.overrides)
         inputs, state = materialise(module, spec)
-        return disagreement(module, state, inputs) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
+        return disagreement(module, state, inputs, spec.seed) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
 
     return battery(
         problem,
-        quick=quick,
+        size=size,
         trial=lambda moved: tried(tuple(moved.items())),
         precise=precise,
         frozen=_structural(problem, loaded, tried),

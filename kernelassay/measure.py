@@ -18,12 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from kernelassay.errors import KernelassayError
+from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import LoadedProblem
 
 # An extent that shrinks below these, and below the original, no longer tests the operation.
-FLOORS = {"reduced": 8, "window": 2, "interior": 1}
+FLOORS = {"reduced": 8, "window": 2, "interior": 1, "group": 2}
 
 _REDUCTION_NAMES = """
     sum mean amax amin max min prod argmax argmin logsumexp var std var_mean std_mean norm
@@ -50,9 +50,11 @@ class Measure:
     """One forward pass on the first official input.
 
     ``output_shape`` is that of the first output. ``work`` counts, per operation, the larger of its
-    FLOP (``torch.utils.flop_counter``) and the
-    elements it reads and writes. ``elements`` is the size of the largest tensor. ``finite`` and
-    ``constant`` describe the output; both are unknown (True, False) without real data.
+    FLOP (``torch.utils.flop_counter``) and the elements it reads and writes. ``elements`` is the
+    size of the largest tensor. ``finite``, ``constant`` and ``spread`` describe the outputs; they
+    are unknown (True, False, 0) without real data. ``spread`` is the largest, over the outputs, of
+    the standard deviation in units of one plus the mean magnitude, which is how much of an output
+    a tolerance can tell from a constant.
     """
 
     work: int
@@ -62,6 +64,7 @@ class Measure:
     output_shape: tuple[int, ...]
     finite: bool = True
     constant: bool = False
+    spread: float = 0.0
 
 
 def measure(loaded: LoadedProblem, *, element_limit: int = 1 << 62, fake: bool = False) -> Measure:
@@ -79,7 +82,7 @@ def measure(loaded: LoadedProblem, *, element_limit: int = 1 << 62, fake: bool =
             inputs = loaded.draw(seed)
             meter.start()
             outputs = loaded.forward(model, inputs)
-        finite, constant = (True, False) if fake else _describe(outputs)
+        described = (True, False, 0.0) if fake else _describe(outputs)
     written = sum(output.numel() for output in outputs)
     return Measure(
         meter.work + written,
@@ -87,21 +90,24 @@ def measure(loaded: LoadedProblem, *, element_limit: int = 1 << 62, fake: bool =
         meter.operations,
         tuple(meter.extents),
         tuple(outputs[0].shape),
-        finite,
-        constant,
+        *described,
     )
 
 
-def _describe(outputs: Sequence[torch.Tensor]) -> tuple[bool, bool]:
-    """Whether all outputs are finite, and whether each is constant (of several elements)."""
-    constant = True
+def _describe(outputs: Sequence[torch.Tensor]) -> tuple[bool, bool, float]:
+    """Whether all outputs are finite, whether each is constant (of several elements), spread."""
+    constant, spread = True, 0.0
     for output in outputs:
         values = output.detach().double()
+        if not values.numel():
+            raise ProblemError("the output is empty")
         if not bool(torch.isfinite(values).all()):
-            return False, False
+            return False, False, 0.0
         least, most = values.min().item(), values.max().item()
         constant &= values.numel() > 1 and most - least <= 1e-6 * max(1.0, abs(most))
-    return True, constant
+        deviation = values.std(correction=0).item() / (1.0 + values.abs().mean().item())
+        spread = max(spread, deviation)
+    return True, constant, spread
 
 
 class _Meter(TorchDispatchMode):
@@ -163,7 +169,8 @@ def _extents(func: Any, args: tuple[Any, ...], kwargs: Any, out: torch.Tensor) -
     if name == "native_layer_norm":
         return reduced(math.prod(named["normalized_shape"]))
     if name == "native_group_norm":
-        return reduced(named["C"] // named["group"] * named["HxW"])
+        channels = named["C"] // named["group"]
+        return [*reduced(channels * named["HxW"]), Extent(name, "group", channels)]
     if name.startswith(("native_batch_norm", "_native_batch_norm")):
         return reduced(named["input"].numel() // max(1, named["input"].shape[1]))
     if name in ("mm", "bmm"):
@@ -173,8 +180,11 @@ def _extents(func: Any, args: tuple[Any, ...], kwargs: Any, out: torch.Tensor) -
     if name == "convolution":
         weight = named["weight"]
         taps = math.prod(weight.shape[2:])
-        channels = weight.shape[0] // named["groups"] if named["transposed"] else weight.shape[1]
+        groups = named["groups"]
+        channels = weight.shape[0] // groups if named["transposed"] else weight.shape[1]
+        outputs = weight.shape[1] if named["transposed"] else weight.shape[0] // groups
         length = reduced(channels * taps)
+        length += [Extent(name, "group", n) for n in (channels, outputs)]
         if named["transposed"]:
             return length + [Extent(name, "window", n) for n in named["input"].shape[2:]]
         return length + _windows(name, named, list(weight.shape[2:]), out)

@@ -17,7 +17,7 @@ from kernelassay.cell import Cell
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import ORIGINAL, Candidate
 from kernelassay.execute.worker import CallInfo, UnitResult, Worker
-from kernelassay.inputs import InputSpec
+from kernelassay.inputs import FULL, QUICK, InputSpec
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -34,6 +34,20 @@ class PlanOptions:
     styles: tuple[str, ...] = styles.DEFAULT
     given: tuple[InputSpec, ...] = ()
     """Inputs that somebody handed over, measured after the battery's."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """What the gate runs: a battery, its first ``max_inputs`` inputs, and benign rewrites or not.
+
+    Without ``rewrites`` the benign variants are the other styles alone.
+    """
+
+    battery: str = FULL
+    max_inputs: int | None = None
+    rewrites: bool = True
+    styles: tuple[str, ...] = styles.DEFAULT
+    given: tuple[InputSpec, ...] = ()
 
 
 Progress = Callable[[str], None]
@@ -59,21 +73,12 @@ def make_plan(
     A problem that cannot be used yields a plan with ``refused`` set and no mutants; it is never
     dropped.
     """
-    base = refused_plan(problem, "")
+    size = QUICK if options.quick else FULL
+    gating = GateOptions(size, options.max_inputs, styles=options.styles, given=options.given)
+    base, calls = admit(problem, worker, tools, gating, run=run, progress=progress)
+    if base["refused"]:
+        return base
     try:
-        progress("tracing")
-        calls = [c for c in worker.open(problem) if _is_of_plan(c, options.styles)]
-        base["calls"] = [_call_record(call, options.styles) for call in calls]
-        if not any(record["styles"] for record in base["calls"]):
-            base["refused"] = f"no kernel has the style {' or '.join(options.styles)}"
-            return base
-        progress("compiling the correct kernels")
-        correct = _correct_kernels(problem, calls, tools, run, options.styles)
-        base["benign"] = correct.records()
-        progress("checking inputs")
-        _gate(base, problem, worker, correct.originals, correct.benign, options)
-        if base["refused"]:
-            return base
         progress("mutating and compiling")
         base["mutants"] = run(
             population.mutant_records,
@@ -88,16 +93,50 @@ def make_plan(
     return base
 
 
+def admit(
+    problem: Problem,
+    worker: Worker,
+    tools: Toolbox,
+    options: GateOptions,
+    *,
+    run: Runner = run_here,
+    progress: Progress = lambda step: None,
+) -> tuple[dict[str, Any], tuple[CallInfo, ...]]:
+    """Trace, lower, gate and admit one problem: its plan without mutants, and its calls."""
+    base = refused_plan(problem, "")
+    calls: tuple[CallInfo, ...] = ()
+    try:
+        progress("tracing")
+        calls = tuple(c for c in worker.open(problem) if _is_of_plan(c, options.styles))
+        base["calls"] = [_call_record(call, options.styles) for call in calls]
+        if not any(record["styles"] for record in base["calls"]):
+            base["refused"] = f"no kernel has the style {' or '.join(options.styles)}"
+            return base, calls
+        progress("compiling the correct kernels")
+        correct = _correct_kernels(problem, calls, tools, run, options)
+        base["benign"] = correct.records()
+        progress("checking inputs")
+        _gate(base, problem, worker, correct.originals, correct.benign, options)
+    except KernelassayError as error:
+        base["refused"] = str(error)
+    return base, calls
+
+
 def _correct_kernels(
     problem: Problem,
     calls: Sequence[CallInfo],
     tools: Toolbox,
     run: Runner,
-    chosen: Sequence[str],
+    options: GateOptions,
 ) -> population.CorrectKernels:
     try:
         correct: population.CorrectKernels = run(
-            population.correct_kernels, problem.id, calls, tools, chosen
+            population.correct_kernels,
+            problem.id,
+            calls,
+            tools,
+            options.styles,
+            options.rewrites,
         )
     except KernelassayError as error:
         if problem.kernel is None or not problem.kernel.note or error.hint:
@@ -153,6 +192,7 @@ def _call_record(call: CallInfo, chosen: Sequence[str]) -> dict[str, Any]:
         "styles": list(mutated),
         "not_admitted": {},
         "nodes": list(call.nodes),
+        "ops": list(call.ops),
         "sources": {style: call.sources[style] for style in mutated},
     }
 
@@ -163,10 +203,10 @@ def _gate(
     worker: Worker,
     originals: Mapping[str, Candidate],
     benign: Sequence[Candidate],
-    options: PlanOptions,
+    options: GateOptions,
 ) -> None:
     """Measure references, originals and benign variants on every input; admit or refuse."""
-    specs: Sequence[InputSpec] = worker.battery(options.quick)
+    specs: Sequence[InputSpec] = worker.battery(options.battery)
     if options.max_inputs is not None:
         specs = specs[: options.max_inputs]
     if problem.kernel is not None:

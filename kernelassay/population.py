@@ -17,7 +17,7 @@ from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
 from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
 from kernelassay.execute.cpu.toolchain import Compiler
 from kernelassay.execute.worker import CallInfo
-from kernelassay.mutation import Edit, Mutation, apply, mutants, select
+from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 from kernelassay.styles import STYLES, benign, mutated
 
@@ -60,14 +60,19 @@ def original_id(call: str, style: str) -> str:
 
 
 def correct_kernels(
-    problem: str, calls: Sequence[CallInfo], tools: Toolbox, styles: Sequence[str]
+    problem: str,
+    calls: Sequence[CallInfo],
+    tools: Toolbox,
+    styles: Sequence[str],
+    rewrites: bool = True,
 ) -> CorrectKernels:
     """Compile the originals and their benign variants, where ``styles`` are mutated.
 
-    Benign variants are other styles, and the benign rewrites of the mutated ones. Raises
-    :class:`KernelassayError` if an original does not build.
+    Benign variants are other styles, and with ``rewrites`` the benign rewrites of the mutated ones.
+    Raises :class:`KernelassayError` if an original does not build.
     """
-    benign, unbuilt = _benign(problem, calls, tools, styles)
+    rules = BENIGN_RULES if rewrites else ()
+    benign, unbuilt = _benign(problem, calls, tools, styles, rules)
     return CorrectKernels(_originals(calls, tools, styles), tuple(benign), tuple(unbuilt))
 
 
@@ -127,7 +132,11 @@ def _originals(
 
 
 def _benign(
-    problem: str, calls: Sequence[CallInfo], tools: Toolbox, styles: Sequence[str]
+    problem: str,
+    calls: Sequence[CallInfo],
+    tools: Toolbox,
+    styles: Sequence[str],
+    rules: Sequence[Rule],
 ) -> tuple[list[Candidate], list[tuple[str, str, str, str, str]]]:
     texts: dict[str, tuple[str, str, str]] = {}
     for call in calls:
@@ -139,7 +148,7 @@ def _benign(
             if STYLES[style].relaxed:
                 continue
             source = call.sources[style]
-            found = mutants(source, problem=problem, call=call.id, style=style, rules=BENIGN_RULES)
+            found = mutants(source, problem=problem, call=call.id, style=style, rules=rules)
             for mutant in found.mutants:
                 if mutant.twin_of is None:
                     key = f"benign/{call.id}/{mutant.rule}-{mutant.id}"

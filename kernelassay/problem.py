@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import linecache
-import operator
 import re
 import sys
 import traceback
@@ -30,6 +29,7 @@ from kernelassay.errors import (
     UnsupportedError,
     unknown_name,
 )
+from kernelassay.slots import NO_SIZE, Slot, literal_slots, module_slots, words
 
 if TYPE_CHECKING:
     import torch
@@ -41,15 +41,6 @@ REQUIRED_NAMES = ("Model", "get_inputs", "get_init_inputs")
 # The seed KernelBench builds its models with.
 MODEL_SEED = 42
 
-# Words in the names of integers that are no extents, or whose change alters what is computed.
-_NO_SIZE_TEXT = """
-    add alpha avgpool axes axis beta beta1 beta2 blocks clamp constant dilation dilations divide
-    divisor dropout eps epsilon expansion exponent factor gamma group groups heads iterations
-    kernel kernels layers margin max maxpool min momentum multiplier multiply pad padding pool
-    ratio reduction repeats scale scaling seed slope smoothing stages steps stride strides
-    subtract temperature threshold value values window
-"""
-_NO_SIZE = frozenset(_NO_SIZE_TEXT.split())
 _AXIS_WORDS = frozenset({"dim", "dims", "axis", "reduce"})
 _BATCH_WORDS = frozenset({"batch", "b", "bs"})
 _SPATIAL_WORDS = frozenset({"height", "width", "depth", "length", "h", "w", "d", "l"})
@@ -70,8 +61,7 @@ class Lever:
     @property
     def words(self) -> frozenset[str]:
         """The parts of the name, in lower case, without digits and subscripts."""
-        base = self.name.split("[")[0]
-        return frozenset(word for word in re.split(r"[_\d]+", base.lower()) if word)
+        return words(self.name)
 
     @property
     def is_batch(self) -> bool:
@@ -86,7 +76,7 @@ class Lever:
     @property
     def is_size(self) -> bool:
         """Whether the lever may be scaled: an extent, by its name, and no kernel size or axis."""
-        if self.words & _NO_SIZE:
+        if self.words & NO_SIZE:
             return False
         if self.words & _AXIS_WORDS and self.value <= _LARGEST_AXIS:
             return False
@@ -156,18 +146,25 @@ def read_problem(
             where=str(path),
             hint="a problem file defines class Model, get_inputs() and get_init_inputs()",
         )
-    levers = tuple(Lever(slot.name, slot.value) for slot in _slots(tree, source))
+    levers = tuple(Lever(slot.name, slot.value) for slot in module_slots(tree, source))
     return Problem(id or f"file/{path.stem}", level, origin, str(path), source, levers)
 
 
+def literals(problem: Problem) -> tuple[Lever, ...]:
+    """The sizes written inside the problem's classes and functions, each ``<value>@<line>``."""
+    slots = literal_slots(_parse(problem.source, problem.path), problem.source)
+    return tuple(dict.fromkeys(Lever(slot.name, slot.value) for slot in slots))
+
+
 def apply_overrides(problem: Problem, overrides: Mapping[str, int]) -> str:
-    """The problem's source with some levers set; line numbers stay as they are."""
-    slots = _slots(_parse(problem.source, problem.path), problem.source)
+    """The problem's source with some levers or literals set; line numbers stay as they are."""
+    tree = _parse(problem.source, problem.path)
+    slots = [*module_slots(tree, problem.source), *literal_slots(tree, problem.source)]
     known = [slot.name for slot in slots]
     for name in overrides:
         if name not in known:
             raise unknown_name(f"size of {problem.id}", name, known)
-    spans: dict[tuple[int, int], list[_Slot]] = {}
+    spans: dict[tuple[int, int], list[Slot]] = {}
     for slot in slots:
         spans.setdefault((slot.start, slot.end), []).append(slot)
     text = problem.source.encode()
@@ -315,23 +312,6 @@ def _blamed(problem: Problem, what: str) -> Iterator[None]:
         ) from error
 
 
-# ---- levers in the syntax tree ----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where a lever is written: bytes ``[start, end)`` of the source.
-
-    For ``a = b = 8`` the span is the whole statement and ``chain`` holds all its names.
-    """
-
-    name: str
-    value: int
-    start: int
-    end: int
-    chain: tuple[str, ...] = ()
-
-
 def _parse(source: str, path: str) -> ast.Module:
     try:
         return ast.parse(source, filename=path)
@@ -357,82 +337,3 @@ def _bound_names(body: Sequence[ast.stmt]) -> set[str]:
         elif isinstance(node, (ast.If, ast.Try)):
             names |= _bound_names(node.body) | _bound_names(node.orelse)
     return names
-
-
-def _slots(tree: ast.Module, source: str) -> list[_Slot]:
-    starts = [0]
-    for line in source.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        return (
-            starts[node.lineno - 1] + node.col_offset,
-            starts[node.end_lineno - 1] + node.end_col_offset,
-        )
-
-    last: dict[str, list[_Slot]] = {}
-    for node in tree.body:
-        if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-            targets: list[ast.expr] = [node.target]
-        elif isinstance(node, ast.Assign):
-            targets = node.targets
-        else:
-            continue
-        # Only a name's last assignment sets what the functions will see.
-        names = [part.id for t in targets for part in ast.walk(t) if isinstance(part, ast.Name)]
-        last.update((name, []) for name in names)
-        if isinstance(node, ast.AugAssign) or node.value is None:
-            continue
-        if len(targets) > 1:
-            value = _fold(node.value)
-            if value is not None and len(names) == len(targets):
-                for name in names:
-                    last[name] = [_Slot(name, value, *span(node), tuple(names))]
-            continue
-        for name, part in _parts(targets[0], node.value):
-            value = _fold(part)
-            if value is not None:
-                last[name.split("[", maxsplit=1)[0]].append(_Slot(name, value, *span(part)))
-    return sorted((slot for slots in last.values() for slot in slots), key=lambda s: s.start)
-
-
-def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        if isinstance(value, (ast.Tuple, ast.List)):
-            for index, element in enumerate(value.elts):
-                yield f"{target.id}[{index}]", element
-        else:
-            yield target.id, value
-    elif (
-        isinstance(target, ast.Tuple)
-        and isinstance(value, ast.Tuple)
-        and len(target.elts) == len(value.elts)
-    ):
-        for name, element in zip(target.elts, value.elts, strict=True):
-            if isinstance(name, ast.Name):
-                yield name.id, element
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-}
-
-
-def _fold(node: ast.expr) -> int | None:
-    """The value of an integer expression without names, else None."""
-    if isinstance(node, ast.Constant):
-        return node.value if type(node.value) is int else None
-    if isinstance(node, ast.BinOp):
-        left, right = _fold(node.left), _fold(node.right)
-        if left is None or right is None:
-            return None
-        if isinstance(node.op, ast.Pow):
-            return left**right if 0 <= right <= 64 and abs(left) <= 64 else None
-        if isinstance(node.op, ast.FloorDiv):
-            return left // right if right else None
-        function = _OPERATORS.get(type(node.op))
-        return function(left, right) if function else None
-    return None

@@ -20,11 +20,16 @@ GRADED = frozenset(
 
 
 def run_model(
-    loaded: LoadedProblem, state: Mapping[str, torch.Tensor], inputs: Sequence[Any], dtype: Any
+    loaded: LoadedProblem,
+    state: Mapping[str, torch.Tensor],
+    inputs: Sequence[Any],
+    dtype: Any,
+    seed: int = 0,
 ) -> list[NDArray[Any]]:
     """The module's own forward in ``dtype``, on a fresh module since train mode changes state.
 
-    Raises ``UnsupportedError`` when it returns what no kernel can be compared with.
+    ``seed`` is set right before it, as KernelBench does: dropouts draw their masks from it. Raises
+    ``UnsupportedError`` when it returns what no kernel can be compared with.
     """
     model = loaded.build_model(MODEL_SEED)
     model.load_state_dict(state)
@@ -34,6 +39,7 @@ def run_model(
     ]
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
+    torch.manual_seed(seed)
     try:
         out = model(*cast)
     finally:
@@ -67,12 +73,12 @@ def flat_outputs(found: Any) -> tuple[torch.Tensor, ...]:
 
 
 def disagreement(
-    loaded: LoadedProblem, state: Mapping[str, torch.Tensor], inputs: Sequence[Any]
+    loaded: LoadedProblem, state: Mapping[str, torch.Tensor], inputs: Sequence[Any], seed: int = 0
 ) -> float:
     """The critical tolerance between the references; infinite where either is not finite."""
     with torch.no_grad():
-        single = run_model(loaded, state, inputs, torch.float32)
-        exact = run_model(loaded, state, inputs, torch.float64)
+        single = run_model(loaded, state, inputs, torch.float32, seed)
+        exact = run_model(loaded, state, inputs, torch.float64, seed)
     if not all(np.isfinite(values).all() for values in (*single, *exact)):
         return float("inf")
     verdicts = [oracle.grade(s, e) for s, e in zip(single, exact, strict=True)]

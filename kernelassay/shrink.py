@@ -1,28 +1,38 @@
 """Scale a problem's module-level sizes down until one forward pass fits a budget.
 
 The search starts small, keeps the first sizes that run and still test the operation, and grows
-them back toward the budget. Only module-level integers move: a size written inside a class or a
-function stays, and is named when it stands in the way. Everything here EXECUTES problem code:
-call it inside a worker process only.
+them back toward the budget. To test the operation still, a size may bring no reduced or normalised
+extent, group or window below its floor, and no output much flatter than the original's. Integers
+at module level move first; sizes written inside classes and functions only where those do not
+suffice. Everything here EXECUTES problem code: call it inside a worker process only.
 """
 
 from __future__ import annotations
 
-import ast
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernelassay.errors import ProblemError
+from kernelassay.execute.sandbox import run_limited
 from kernelassay.measure import FLOORS, Extent, Measure, TooLargeError, measure
-from kernelassay.problem import Lever, Problem, load
+from kernelassay.problem import Lever, Problem, literals, load
+from kernelassay.shrink_sizes import NORM_BATCH, SMALL_BATCH, aligned, candidates, doubled_size
 
-SMALL_BATCH = 2
-NORM_BATCH = 8  # batch normalisation of plain features reduces over the batch
-SMALLEST = 8
-SMALLEST_SPATIAL = 4  # only where wide kernels leave no other choice
+SECONDS = 300.0
+MEMORY_BYTES = 8 << 30
 _BYTES_PER_ELEMENT = 4
-_LITERAL = 16  # integers below are rather kernel sizes and factors
+
+SPREAD_SHARE = 1 / 32
+"""How much of the original output's spread must stay. Honest shrinking may lose some of it: the
+spread of a sum over n terms of both signs grows with the root of n."""
+
+OVERDRAFT = 4
+"""How many times the budget may be spent where nothing within it tests the operation."""
+
+REFERENCE = (2_000_000_000, 1 << 24)
+"""The work and the elements up to which sizes are run to learn the original's spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,7 @@ class Budget:
     tensor_bytes: int = 128 << 10
     operations: int = 2_000
     longest: int = 1_024
-    evaluations: int = 160
+    evaluations: int = 240
 
     @property
     def elements(self) -> int:
@@ -41,17 +51,40 @@ class Budget:
         return self.tensor_bytes // _BYTES_PER_ELEMENT
 
 
+Scaled = tuple[str, int, int]  # a size's name, before and after
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The spread of an output (see ``Measure``) and the sizes, as ``scaled``, it was measured at.
+
+    No sizes means the original ones. Where those are too large to run, the batch gives way first,
+    then all sizes alike.
+    """
+
+    value: float
+    constant: bool
+    scaled: tuple[Scaled, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ShrinkReport:
-    """What :func:`shrink` did. ``reason`` is empty on success, else why nothing was changed."""
+    """What :func:`shrink` did. ``reason`` is empty on success, else why nothing was changed.
+
+    ``scaled`` holds module-level sizes by name, and literals inside classes and functions, in
+    place of which another number is read, as ``<value>@<line>``. ``spread`` is the output's,
+    ``original`` the one it was held against; None where that could not be measured.
+    """
 
     problem: Problem
-    scaled: tuple[tuple[str, int, int], ...] = ()
+    scaled: tuple[Scaled, ...] = ()
     work: int = 0
     elements: int = 0
     evaluations: int = 0
     reason: str = ""
     notes: tuple[str, ...] = ()
+    spread: float | None = None
+    original: Spread | None = None
 
     @property
     def official(self) -> bool:
@@ -62,22 +95,52 @@ class ShrinkReport:
 def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
     """Scale ``problem`` down to ``budget``. A problem that fits already is returned as it is.
 
-    A candidate counts only after a real run: finite output, not constant, no reduced extent below
-    min(original, 8), every window with an interior. Sizes that were multiples of 16 or 8 stay
-    so, odd ones stay odd. Raises ``ProblemError`` when the problem does not import.
+    A candidate counts only after a real run: finite output, not constant unless the original's is,
+    at least :data:`SPREAD_SHARE` of the original's spread, no reduced or normalised extent below
+    min(original, 8), no group below min(original, 2) channels, every window with an interior. Sizes
+    that were multiples of 16 or 8 stay so, odd ones stay odd. Raises ``ProblemError`` when the
+    problem does not import.
     """
     search = _Search(replace(problem, shrunk=()), budget or Budget())
     load(search.problem)  # an import error is the user's to see, not a refused candidate
-    if search.affords_original() and search.fits({}):
-        return search.report({})
-    found = next((sizes for sizes in _candidates(search.problem) if search.fits(sizes)), None)
-    if found is not None:
-        return search.report(_grown(search, found))
-    if search.constant is not None:
-        return search.report(search.constant, "the output is constant at every size tried")
-    return ShrinkReport(
-        problem, evaluations=search.evaluations, reason=_why(search, search.problem)
-    )
+    if search.affords_original():
+        if search.fits({}):
+            return search.report({})
+        if set(search.refusals) != {"too large"}:
+            # It is small enough and does not work: other sizes would be another problem.
+            return ShrinkReport(problem, evaluations=1, reason=_why(search))
+    search.original = _original_spread(search)
+    for allowance, levers in itertools.product((1, OVERDRAFT), _lever_sets(search.problem)):
+        search.allowance, search.levers = allowance, levers
+        search.limit = search.evaluations + search.budget.evaluations
+        found = next((sizes for sizes in candidates(levers) if search.fits(sizes)), None)
+        if found is not None and allowance == 1:
+            return search.report(_grown(search, found))
+        if found is not None:
+            return search.report(found, f"over the budget of {search.budget.work}")
+    if search.flat is not None:
+        sizes, why = search.flat
+        return search.report(sizes, f"{why} at every size tried")
+    return ShrinkReport(problem, evaluations=search.evaluations, reason=_why(search))
+
+
+def _lever_sets(problem: Problem) -> Iterator[tuple[Lever, ...]]:
+    """What may move: the module-level sizes, then the literals in the code as well."""
+    inside = literals(problem)
+    if problem.sizes:
+        yield problem.sizes
+    if inside:
+        yield (*problem.sizes, *inside)
+
+
+def shrink_limited(problem: Problem) -> ShrinkReport:
+    """:func:`shrink` in a child with limits; what the problem's code does wrong is the reason."""
+    try:
+        return run_limited(
+            shrink, (problem,), seconds=SECONDS, memory_bytes=MEMORY_BYTES, where=problem.id
+        )
+    except ProblemError as error:
+        return ShrinkReport(problem, reason=str(error))
 
 
 # ---- one candidate -----------------------------------------------------------------------------
@@ -87,12 +150,17 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
 class _Search:
     problem: Problem
     budget: Budget
+    levers: tuple[Lever, ...] = ()
     evaluations: int = 0
+    limit: int = 1
+    allowance: int = 1
     refusals: Counter[str] = field(default_factory=Counter)
-    constant: dict[str, int] | None = None
+    flat: tuple[dict[str, int], str] | None = None
+    original: Spread | None = None
     least_work: int | None = None
     measured: dict[tuple[tuple[str, int], ...], Measure] = field(default_factory=dict)
-    _original: tuple[Extent, ...] = ()
+    extents: tuple[Extent, ...] = ()
+    original_work: Measure | None = None
 
     def affords_original(self) -> bool:
         """Whether the original sizes are within the budget, without computing any data."""
@@ -102,12 +170,13 @@ class _Search:
             # Data-dependent code does not run without data: the plain floors hold then, and the
             # element limit guards the real run.
             return True
-        self._original = found.extents
+        self.extents = found.extents
+        self.original_work = found
         return not self._over_budget(found)
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Run at ``sizes``; False, with a reason counted, when they do not do."""
-        if self.evaluations >= self.budget.evaluations:
+        if self.evaluations >= self.limit:
             return False
         self.evaluations += 1
         try:
@@ -117,7 +186,7 @@ class _Search:
         except ProblemError as error:
             return self._refuse(error.what)
         if self._over_budget(found):
-            if found.work > self.budget.work:
+            if found.work > self.allowance * self.budget.work:
                 self.least_work = min(self.least_work or found.work, found.work)
             return self._refuse("too large")
         if not found.finite:
@@ -126,22 +195,22 @@ class _Search:
         if sizes and short:
             return self._refuse(short)
         self.measured[tuple(sizes.items())] = found
-        if sizes and found.constant:
-            self.constant = self.constant or dict(sizes)
-            return self._refuse("the output is constant")
+        flat = self._too_flat(found) if sizes else ""
+        if flat:
+            self.flat = self.flat or (dict(sizes), flat)
+            return self._refuse(flat)
         return True
 
     def report(self, sizes: Mapping[str, int], *notes: str) -> ShrinkReport:
         found = self.measured[tuple(sizes.items())]
-        original = {lever.name: lever.value for lever in self.problem.levers}
-        scaled = tuple(
-            (name, original[name], size) for name, size in sizes.items() if size != original[name]
-        )
+        scaled = _scaled(self.problem, sizes)
         shrunk = tuple((name, size) for name, _, size in scaled)
         batches = {lever.name for lever in self.problem.sizes if lever.is_batch}
         lost = [n for n, old, new in scaled if old % 8 == 0 and new % 8 and n not in batches]
         if lost:
             notes = (*notes, f"no longer multiples of 8: {', '.join(lost)}")
+        if found.constant and (not sizes or (self.original and self.original.constant)):
+            notes = (*notes, "the original's output is constant")
         return ShrinkReport(
             replace(self.problem, shrunk=shrunk),
             scaled,
@@ -150,14 +219,25 @@ class _Search:
             self.evaluations,
             "",
             notes,
+            found.spread,
+            self.original if sizes else Spread(found.spread, found.constant),
         )
 
     def _over_budget(self, found: Measure) -> bool:
         return (
-            found.work > self.budget.work
-            or found.elements > self.budget.elements
+            found.work > self.allowance * self.budget.work
+            or found.elements > self.allowance * self.budget.elements
             or found.operations > self.budget.operations
         )
+
+    def _too_flat(self, found: Measure) -> str:
+        """How the output lost what the original's had; empty when it did not."""
+        original = self.original
+        if found.constant:
+            return "" if original and original.constant else "the output is constant"
+        if original and found.spread < SPREAD_SHARE * original.value:
+            return f"the output spreads {found.spread:.1e} instead of {original.value:.1e}"
+        return ""
 
     def _refuse(self, reason: str) -> bool:
         self.refusals[reason] += 1
@@ -167,7 +247,7 @@ class _Search:
         """Which extent fell below its floor and below the original; empty when none did."""
         if all(extent.length >= FLOORS[extent.kind] for extent in found.extents):
             return ""
-        original = self._original
+        original = self.extents
         same = [(e.operation, e.kind) for e in original] == [
             (e.operation, e.kind) for e in found.extents
         ]
@@ -188,59 +268,45 @@ class _Search:
         return ""
 
 
-# ---- the search --------------------------------------------------------------------------------
+def _scaled(problem: Problem, sizes: Mapping[str, int]) -> tuple[Scaled, ...]:
+    original = {lever.name: lever.value for lever in (*problem.levers, *literals(problem))}
+    return tuple(
+        (name, original[name], size) for name, size in sizes.items() if size != original[name]
+    )
 
 
-def aligned(original: int, target: int) -> int:
-    """``target``, rounded to the alignment and the parity of ``original``, at most ``original``."""
-    if target >= original or original <= SMALLEST:
-        return original
-    for unit in (16, 8):
-        if original % unit == 0 and target >= unit:
-            return target // unit * unit
-    return target | 1 if original % 2 else max(2, target & ~1)
+# ---- the original's spread ---------------------------------------------------------------------
 
 
-def _candidates(problem: Problem) -> Iterator[dict[str, int]]:
-    """Sizes to start from, most wanted first."""
-    levers = problem.sizes
-    rest = [lever for lever in levers if not lever.is_batch]
-    order = sorted({lever.value for lever in rest})
-    batches = (SMALL_BATCH, NORM_BATCH)
+def _original_spread(search: _Search) -> Spread | None:
+    """The spread at the largest sizes that are cheap enough to run once; None if none run."""
+    work, elements = REFERENCE
+    for sizes in _reference_sizes(search.problem):
+        try:
+            loaded = load(search.problem, sizes)
+            cost = search.original_work if not sizes else measure(loaded, fake=True)
+            if cost is None or cost.work > work or cost.elements > elements:
+                continue
+            found = measure(loaded, element_limit=elements)
+        except Exception:  # these sizes do not run, or not without data
+            continue
+        if found.finite:
+            return Spread(found.spread, found.constant, _scaled(search.problem, sizes))
+    return None
 
-    def sizes(batch: int, targets: Mapping[str, int]) -> dict[str, int]:
-        return {
-            lever.name: min(lever.value, batch)
-            if lever.is_batch
-            else aligned(lever.value, targets[lever.name])
-            for lever in levers
-        }
 
-    # Extents that differ stay different: a kernel that mixes them up must not pass by symmetry.
-    for base in (16, 8):
-        ranked = {x.name: base << min(order.index(x.value), 2) for x in rest}
-        yield from (sizes(batch, ranked) for batch in batches)
-    for cap in (32, 16, 8, 64, 128):
-        yield from (sizes(batch, {x.name: cap for x in rest}) for batch in batches)
-    for cap, spatial in ((8, 32), (8, 16), (8, 64), (16, 8), (8, SMALLEST_SPATIAL)):
-        targets = {x.name: spatial if x.is_spatial else cap for x in rest}
-        yield from (sizes(batch, targets) for batch in batches)
-    for divisor in (256, 128, 64, 32, 16, 8, 4, 2):
-        targets = {x.name: max(SMALLEST, x.value // divisor) for x in rest}
-        yield from (sizes(batch, targets) for batch in batches)
-    for kept in rest:
-        for divisor in (32, 16, 8, 4, 2, 1):
-            for cap, spatial in ((16, 16), (8, 16), (8, 8)):
-                targets = {x.name: spatial if x.is_spatial else cap for x in rest}
-                targets[kept.name] = max(cap, kept.value // divisor)
-                yield sizes(SMALL_BATCH, targets)
-    for spatial in (24, 20, 12, 10):  # windows upon windows need what no aligned size offers
+def _reference_sizes(problem: Problem) -> Iterator[dict[str, int]]:
+    yield {}
+    for divisor in (1, 2, 4, 8, 16, 32):
         yield {
-            x.name: min(
-                x.value, SMALL_BATCH if x.is_batch else spatial if x.is_spatial else SMALLEST
-            )
-            for x in levers
+            lever.name: min(lever.value, SMALL_BATCH if divisor == 1 else NORM_BATCH)
+            if lever.is_batch
+            else aligned(lever.value, max(NORM_BATCH, lever.value // divisor))
+            for lever in problem.sizes
         }
+
+
+# ---- growing ---------------------------------------------------------------------------------
 
 
 def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
@@ -249,12 +315,12 @@ def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
     A step that would make two sizes equal that differ in the original is left out. The batch comes
     last, up to :data:`NORM_BATCH`: more rows show less than longer ones.
     """
-    levers = {lever.name: lever for lever in search.problem.sizes}
+    levers = {lever.name: lever for lever in search.levers}
     rest = [name for name, lever in levers.items() if not lever.is_batch]
     longest = search.budget.longest
 
     def doubled(names: list[str], limit: int) -> dict[str, int] | None:
-        bigger = {**sizes, **{name: _doubled(levers[name], sizes[name]) for name in names}}
+        bigger = {**sizes, **{name: doubled_size(levers[name], sizes[name]) for name in names}}
         sound = bigger != sizes and all(
             bigger[name] <= max(limit, sizes[name])
             and not any(
@@ -285,35 +351,13 @@ def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
     return sizes
 
 
-def _doubled(lever: Lever, size: int) -> int:
-    return aligned(lever.value, min(lever.value, 2 * size - size % 2))
-
-
-def _why(search: _Search, problem: Problem) -> str:
+def _why(search: _Search) -> str:
     """The reason a problem could not be scaled, from the refusals."""
-    if not search.problem.sizes:
-        return "it has no module-level integer that is a size" + _literals(problem)
+    if not search.refusals:
+        return "it has no integer that is a size"
     if set(search.refusals) <= {"too large"}:
         least = f" (at least {search.least_work / 1e6:.1f}M)" if search.least_work else ""
-        return f"it stays above the budget at every size tried{least}" + _literals(problem)
+        return f"it stays above the budget at every size tried{least}"
     del search.refusals["too large"]
     reason, _ = search.refusals.most_common(1)[0]
-    return reason + _literals(problem)
-
-
-def _literals(problem: Problem) -> str:
-    """Names the integers inside classes and functions that the search does not edit."""
-    found: dict[str, None] = {}
-    for node in ast.parse(problem.source).body:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            for part in ast.walk(node):
-                if (
-                    isinstance(part, ast.Constant)
-                    and type(part.value) is int
-                    and part.value >= _LITERAL
-                ):
-                    found.setdefault(f"{part.value} (line {part.lineno})")
-    if not found:
-        return ""
-    shown = ", ".join(list(found)[:5]) + (", ..." if len(found) > 5 else "")
-    return f"; sizes inside classes and functions are not edited: {shown}"
+    return reason

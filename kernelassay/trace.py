@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernel import TensorMeta
 from kernelassay.problem import device_hint
+from kernelassay.randomness import MASK, is_active_dropout, split_dropouts
 
 # Decomposed, these are only close to the composite operator, not bit-equal to it.
 KEPT_WHOLE = (
@@ -89,14 +90,19 @@ class Traced:
                 raise ProblemError(f"the state has no tensor {name!r} for {placeholder}")
         return values
 
-    def run(self, state: Mapping[str, Tensor], inputs: Sequence[Any]) -> dict[str, Tensor]:
+    def run(
+        self, state: Mapping[str, Tensor], inputs: Sequence[Any], seed: int = 0
+    ) -> dict[str, Tensor]:
         """Interpret the graph node by node and return every tensor it computes, by node name.
 
-        Placeholders are included. Nodes that make new tensors do so on the device of the fed
-        tensors, whatever device the module was traced on. Arguments as for :meth:`feed`.
+        ``seed`` is that of the masks of dropouts, if the graph has any. Placeholders are included.
+        Nodes that make new tensors do so on the device of the fed tensors, whatever device the
+        module was traced on. Other arguments as for :meth:`feed`.
         """
         values = self.feed(state, inputs)
         device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
+        if any(str(node.target) == MASK for node in self.nodes.values()):
+            torch.manual_seed(seed)
         with torch.no_grad():
             for name, node in self.nodes.items():
                 if node.op != "placeholder":
@@ -141,8 +147,9 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
 
     Raises:
         ProblemError: ``torch.export`` refuses the module.
-        UnsupportedError: the graph draws random numbers, has data-dependent shapes, writes to an
-            input, returns a constant, or froze a floating-point tensor into its code.
+        UnsupportedError: the graph draws random numbers other than a dropout's mask, has
+            data-dependent shapes, writes to an input, returns a constant, or froze a floating-point
+            tensor into its code.
     """
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -158,8 +165,10 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
             ) from error
     outputs = _user_outputs(exported)
     graph_module = _with_outputs(exported.graph_module, outputs)
+    _refuse_unsupported(graph_module.graph.nodes)
+    if split_dropouts(graph_module.graph):
+        outputs = tuple(node.name for node in graph_module.graph.output_node().args[0])
     nodes = {node.name: node for node in graph_module.graph.nodes if node.op != "output"}
-    _refuse_unsupported(nodes.values())
     parameters, user_inputs, constants = _placeholders(exported, nodes)
     return Traced(graph_module, nodes, parameters, user_inputs, outputs, constants)
 
@@ -258,7 +267,9 @@ def _is_static(value: Any) -> bool:
 
 
 def _draws_nothing(node: fx.Node) -> bool:
-    """Whether a dropout, or an attention's, is off."""
+    """Whether a dropout is off or can be split, or an attention's is off."""
+    if is_active_dropout(node):
+        return True  # it will be split into a mask and a product
     name = _target_name(node)
     if "scaled_dot_product_attention" in name:
         given = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)

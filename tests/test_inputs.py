@@ -12,6 +12,7 @@ from kernelassay.errors import ProblemError, UsageError
 from kernelassay.input_shapes import GROWTH, LADDER, SMALL_VOLUME, shape_overrides
 from kernelassay.input_values import TRANSFORMS, transformed
 from kernelassay.inputs import (
+    BRIEF_BATTERY,
     FULL_BATTERY,
     GROUPS,
     QUICK_BATTERY,
@@ -51,7 +52,7 @@ def make(problem, spec):
 
 @each_problem
 def test_the_battery_is_bounded_distinct_and_the_same_every_time(problem):
-    full, quick = battery(problem), battery(problem, quick=True)
+    full, quick = battery(problem), battery(problem, size="quick")
     assert full == battery(problem)
     assert full[:5] == quick[:5] == official_inputs()
     assert 24 <= len(full) <= FULL_BATTERY
@@ -252,9 +253,12 @@ def test_magnitudes_fall_to_what_the_references_bear():
 )
 def test_settled_inputs_are_precise_and_tiny_shapes_among_them(name):
     problem = PROBLEMS[f"suite/{name}"]
-    for quick in (True, False):
-        specs = settled_battery(problem, quick)
-        assert len(specs) == (QUICK_BATTERY if quick else FULL_BATTERY)
+    few = settled_battery(problem, "brief")
+    assert len(few) == BRIEF_BATTERY
+    assert {spec.group for spec in few} >= {"official", "targeted", "shape"}
+    for size, count in (("quick", QUICK_BATTERY), ("full", FULL_BATTERY)):
+        specs = settled_battery(problem, size)
+        assert len(specs) == count
         sizes = [lever.name for lever in problem.sizes]
         tried = [dict(spec.overrides) for spec in specs]
         assert dict.fromkeys(sizes, 1) in tried

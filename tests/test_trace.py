@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -7,6 +9,7 @@ from torch import Tensor, nn
 
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernel import TensorMeta
+from kernelassay.randomness import MASK
 from kernelassay.trace import meta, state_of, trace
 
 
@@ -101,9 +104,52 @@ def test_meta_tells_shape_and_dtype() -> None:
     assert meta(traced.nodes["mul"]) == TensorMeta((2, 4, 7, 7), "float32")
 
 
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+
 def test_random_operators_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="native_dropout"):
-        trace(nn.Dropout(0.5), (image(),))
+    with pytest.raises(UnsupportedError, match="rand"):
+        trace(Noisy(), (image(),))
+
+
+class Dropouts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(9, 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(self.linear(F.dropout(x, 0.3)), 0.8)
+
+
+def test_a_split_dropout_draws_what_the_module_draws_from_the_same_seed() -> None:
+    module, x = Dropouts(), image()
+    traced = trace(module, (x,))
+    assert "native_dropout" not in "".join(targets(module, x))
+    for seed in (1, 2):
+        got = traced.run(state_of(module), (x,), seed)[traced.outputs[0]]
+        for dtype in (torch.float32, torch.float64):
+            torch.manual_seed(seed)
+            expected = copy.deepcopy(module).to(dtype)(x.to(dtype)).detach()
+            assert torch.allclose(got.to(dtype), expected, atol=1e-5)
+            assert torch.equal(got == 0, expected == 0)
+
+
+def test_the_mask_of_a_dropout_does_not_depend_on_its_operand() -> None:
+    traced = trace(Dropouts(), (image(),))
+    masks = [node for node in traced.nodes.values() if str(node.target) == MASK]
+    assert len(masks) == 2
+    assert all(
+        source.op != "placeholder" and not source.all_input_nodes
+        for mask in masks
+        for source in mask.all_input_nodes
+    )
+
+
+def test_a_dropout_of_everything_is_zero() -> None:
+    traced = trace(nn.Dropout(1.0), (image(),))
+    assert not traced.run({}, (image(),), 3)[traced.outputs[0]].any()
 
 
 def test_dropout_of_nothing_is_no_random_operator() -> None:

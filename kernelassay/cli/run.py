@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,11 +22,8 @@ from kernelassay.cli.selection import (
     selected_rules,
     style_option,
 )
-from kernelassay.errors import NothingToTestError, ProblemError
+from kernelassay.errors import NothingToTestError
 from kernelassay.problem import Problem
-
-SHRINK_SECONDS = 120.0
-SHRINK_BYTES = 8 << 30
 
 
 class ProgressLines:
@@ -157,8 +155,9 @@ def run(
     wanted = choose(styles)
     problems = selection.problems()
     refused: tuple[tuple[Problem, str], ...] = ()
+    scaled: dict[str, dict[str, Any]] = {}
     if shrink:
-        problems, refused = shrunk(problems)
+        problems, refused, scaled = shrunk(problems)
     backend = campaigns.identity_backend(identity)
     if backend == "host":
         click.echo(
@@ -178,7 +177,7 @@ def run(
         with ProgressLines(len(problems)) as progress:
             campaigns.run(campaign, store, progress)
         store.write_tables()
-        summary = _summary(store)
+        summary = {**_summary(store), "scaled": scaled}
     finally:
         store.close()
     if as_json:
@@ -195,33 +194,25 @@ def run(
 
 def shrunk(
     problems: tuple[Problem, ...],
-) -> tuple[tuple[Problem, ...], tuple[tuple[Problem, str], ...]]:
-    """The problems scaled down, and those that cannot be, with the reason.
+) -> tuple[tuple[Problem, ...], tuple[tuple[Problem, str], ...], dict[str, dict[str, Any]]]:
+    """The problems scaled down, those that cannot be, with the reason, and what was scaled by id.
 
     Problem code runs in limited workers.
     """
-    from kernelassay.execute.sandbox import run_limited
-    from kernelassay.shrink import shrink
+    from kernelassay.admission import Shrinking
+    from kernelassay.shrink import shrink_limited
 
     fitting: list[Problem] = []
     refused: list[tuple[Problem, str]] = []
+    scaled: dict[str, dict[str, Any]] = {}
     for problem in problems:
-        try:
-            report = run_limited(
-                shrink,
-                (problem,),
-                seconds=SHRINK_SECONDS,
-                memory_bytes=SHRINK_BYTES,
-                where=problem.id,
-            )
-        except ProblemError as error:
-            refused.append((problem, str(error)))
-            continue
+        report = shrink_limited(problem)
         if report.reason:
             refused.append((problem, f"cannot be shrunk: {report.reason}"))
         else:
             fitting.append(report.problem)
-    return tuple(fitting), tuple(refused)
+            scaled[problem.id] = asdict(Shrinking.of(report))
+    return tuple(fitting), tuple(refused), scaled
 
 
 def _summary(store: Any) -> dict[str, Any]:

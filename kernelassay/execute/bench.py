@@ -168,15 +168,15 @@ class InputBench:
         self.inputs, state = materialise(loaded, spec)
         self.digest = digest(self.inputs)
         with torch.no_grad():
-            self.reference = run_model(loaded, state, self.inputs, torch.float32)
-            self.exact = run_model(loaded, state, self.inputs, torch.float64)
+            self.reference = run_model(loaded, state, self.inputs, torch.float32, spec.seed)
+            self.exact = run_model(loaded, state, self.inputs, torch.float64, spec.seed)
             self.traced = bench.trace(spec.overrides, loaded, self.inputs)
             if self.traced.signature() != bench.traced.signature():
                 raise UnsupportedError(
                     "the traced graph has another structure at these sizes",
                     where=f"{bench.problem.id} {spec.id}",
                 )
-            self.values = self.traced.run(state, self.inputs)
+            self.values = self.traced.run(state, self.inputs, spec.seed)
         self._bound: dict[str, _Bound] = {}
         self._baselines: dict[tuple[str, str], _Baseline] = {}
 

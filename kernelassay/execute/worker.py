@@ -36,12 +36,13 @@ CANDIDATE_SECONDS = 150.0
 
 @dataclass(frozen=True, slots=True)
 class CallInfo:
-    """The part of a call that leaves the worker."""
+    """The part of a call that leaves the worker; ``ops`` are the overloads it stands in for."""
 
     id: str
     template: str
     sources: Mapping[str, str]
     nodes: tuple[str, ...]
+    ops: tuple[str, ...] = ()
     fixed: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -57,7 +58,7 @@ class Open:
 class Battery:
     """Settle the inputs of the open problem; the reply is a tuple of specs."""
 
-    quick: bool
+    size: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +141,15 @@ class Worker:
                     ) from None
         raise AssertionError("unreachable")
 
-    def battery(self, quick: bool) -> tuple[InputSpec, ...]:
-        """The inputs of the open problem, with shapes that run and stay small."""
+    def battery(self, size: str) -> tuple[InputSpec, ...]:
+        """The inputs of the open problem, with shapes that run and stay small.
+
+        ``size`` is one of ``inputs.BATTERIES``.
+        """
         for attempt in (1, 2):
             try:
                 self._reopen()
-                self._send(Battery(quick))
+                self._send(Battery(size))
                 reply: tuple[InputSpec, ...] = self._receive(OPEN_SECONDS)
                 return reply
             except WorkerDiedError as death:
@@ -321,7 +325,7 @@ def serve(pipe: Connection) -> None:
                 continue
             assert bench is not None
             if isinstance(request, Battery):
-                pipe.send(settled_battery(bench.problem, request.quick))
+                pipe.send(settled_battery(bench.problem, request.size))
             else:
                 for reply in _measure(bench, request):
                     pipe.send(reply)
@@ -344,8 +348,19 @@ def _open(request: Open) -> Any:
 
 
 def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
+    from kernelassay.substrate.lowering import is_getitem
+
+    nodes = bench.traced.nodes
     return tuple(
-        CallInfo(c.id, c.template, dict(c.sources), c.nodes, dict(c.fixed)) for c in bench.calls
+        CallInfo(
+            c.id,
+            c.template,
+            dict(c.sources),
+            c.nodes,
+            tuple(str(nodes[name].target) for name in c.nodes if not is_getitem(nodes[name])),
+            dict(c.fixed),
+        )
+        for c in bench.calls
     )
 
 

@@ -72,6 +72,7 @@ FREE = frozenset(
         "aten.ones.default",
         "aten.zeros_like.default",
         "aten.ones_like.default",
+        "aten.bernoulli.p",  # a dropout's mask, see randomness.py
         "aten._assert_tensor_metadata.default",
     }
 )

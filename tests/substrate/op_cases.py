@@ -223,6 +223,20 @@ POOLING = {
 }
 
 
+ADAPTIVE = {
+    "uneven": Case(
+        "adaptive_avg_pool2d",
+        lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
+        (((2, 4, 16, 16),), ((1, 1, 1, 1),), ((3, 33, 7),), ((1, 2, 17, 150),), ((1, 1, 2, 3),)),
+    ),
+    "few windows": Case(
+        "adaptive_avg_pool2d",
+        lambda x: F.adaptive_avg_pool2d(x, (2, 2)),
+        (((2, 4, 17, 33),), ((5, 9, 65),)),
+    ),
+}
+
+
 def _positive(shapes: Shapes) -> list[Tensor]:
     return [torch.rand(shape) for shape in shapes]
 

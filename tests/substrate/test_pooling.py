@@ -10,7 +10,7 @@ from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.substrate import bind, lower
 from kernelassay.trace import trace
 from tests.substrate.harness import Bench
-from tests.substrate.op_cases import POOLING
+from tests.substrate.op_cases import ADAPTIVE, POOLING
 from tests.substrate.opcheck import Function, check
 
 
@@ -20,6 +20,14 @@ def test_pooling_agree_with_float64_and_have_no_findings(
     name: str, style: str, bench: Bench
 ) -> None:
     check(POOLING[name], style, bench)
+
+
+@pytest.mark.parametrize("style", (PLAIN, OPTIMISED))
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_adaptive_pooling_agrees_with_float64_and_has_no_findings(
+    name: str, style: str, bench: Bench
+) -> None:
+    check(ADAPTIVE[name], style, bench)
 
 
 def test_live_max_pool_indices_are_named_as_unsupported() -> None:

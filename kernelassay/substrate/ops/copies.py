@@ -116,6 +116,7 @@ def _cat_by_part(element: str, count: int) -> str:
         launches += [
             f"blocks = (rows * width{k} + 255) / 256;",
             "if (blocks > max_blocks) blocks = max_blocks;",
+            "if (blocks < 1) blocks = 1;",  # an empty part: a grid of none does not launch
             f"cat_part<<<dim3(blocks), dim3(256)>>>(x{k}, y, rows, width{k}, offset, width);",
             f"offset += width{k};",
         ]

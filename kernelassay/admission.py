@@ -1,0 +1,295 @@
+"""The admission report: which problems get a substrate, how precise it is, or why they get none.
+
+Each problem goes the way of a run up to the gate (trace, lower, build, run the correct kernels on
+valid inputs against float64), and no mutant is made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from kernelassay import __version__, plan
+from kernelassay.execute.cpu.build import build_runtime
+from kernelassay.execute.cpu.toolchain import find_compiler
+from kernelassay.execute.worker import Worker
+from kernelassay.plan import GateOptions
+from kernelassay.population import Toolbox
+from kernelassay.problem import Problem
+from kernelassay.shrink import Scaled, ShrinkReport, shrink_limited
+from kernelassay.tasks import run_task
+
+STAGES = ("shrink", "trace", "lower", "build", "inputs", "gate")
+"""Where a problem can be refused, in order."""
+
+_STAGE_OF_STEP = {"tracing": "trace", "compiling the correct kernels": "build"}
+_NO_KERNEL = "no kernel for: "
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One call of a substrate: its template, its styles, the ATen overloads it stands in for."""
+
+    id: str
+    template: str
+    styles: tuple[str, ...]
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """One size before and after; ``place`` is ``module``, or ``code`` for a literal in the code."""
+
+    name: str
+    before: int
+    after: int
+    place: str
+
+    @classmethod
+    def of(cls, scaled: Scaled) -> Resized:
+        """The record of one entry of ``ShrinkReport.scaled``."""
+        return cls(*scaled, "code" if "@" in scaled[0] else "module")
+
+
+@dataclass(frozen=True, slots=True)
+class Shrinking:
+    """How a problem was scaled down; the fields are those of ``shrink.ShrinkReport``.
+
+    ``original_spread`` was measured at the original sizes but for those in ``original_at``; it is
+    None where no sizes near the original could be run.
+    """
+
+    sizes: tuple[Resized, ...]
+    work: int
+    notes: tuple[str, ...]
+    spread: float | None
+    original_spread: float | None
+    original_at: tuple[Resized, ...]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Shrinking:
+        """From the fields as JSON values."""
+        sizes = {
+            key: tuple(Resized(**size) for size in data[key]) for key in ("sizes", "original_at")
+        }
+        return cls(**{**_tuples(data), **sizes})
+
+    @classmethod
+    def of(cls, report: ShrinkReport) -> Shrinking:
+        """What the admission report keeps of a shrink report."""
+        original = report.original
+        return cls(
+            sizes=tuple(map(Resized.of, report.scaled)),
+            work=report.work,
+            notes=report.notes,
+            spread=report.spread,
+            original_spread=original.value if original else None,
+            original_at=tuple(map(Resized.of, original.scaled)) if original else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What became of one problem.
+
+    ``refused`` and ``stage`` are empty for an admitted problem. ``worst_error`` is the largest
+    critical tolerance, against float64, of any correct kernel (originals, other styles and, if
+    asked for, benign rewrites) over the ``valid`` ones of the ``inputs`` tried; ``worst_input``
+    names the input. ``shrink`` tells what was scaled, and what of the output's spread is left; None
+    where nothing was asked to be scaled.
+    """
+
+    problem: str
+    level: int
+    official_shape: bool
+    shrink: Shrinking | None
+    kernels: tuple[KernelFacts, ...]
+    inputs: int
+    valid: int
+    worst_error: float | None
+    worst_input: str
+    stage: str
+    refused: str
+    seconds: float
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Admission:
+        """The inverse of :meth:`to_json`."""
+        fields = {key: value for key, value in data.items() if key != "ops"}
+        fields["shrink"] = Shrinking.from_json(data["shrink"]) if data["shrink"] else None
+        fields["kernels"] = tuple(KernelFacts(**_tuples(kernel)) for kernel in data["kernels"])
+        return cls(**fields)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The distinct overloads that kernels stand in for, in order."""
+        return tuple(dict.fromkeys(op for kernel in self.kernels for op in kernel.ops))
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, and ``ops``, as plain JSON values."""
+        return {**asdict(self), "ops": list(self.ops)}
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionOptions:
+    """What to try each problem on. ``shrink`` leaves the own suite's problems as they are."""
+
+    shrink: bool
+    gate: GateOptions
+    jobs: int = 1
+
+
+def admissions(
+    problems: Sequence[Problem],
+    options: AdmissionOptions,
+    cache: Path,
+    store: Path | None = None,
+) -> Iterator[Admission]:
+    """The admission of each problem, as they are done; ``cache`` keeps the images.
+
+    What ``store`` has of the same problem with the same options and version is not done again.
+    """
+    kept = {problem.id: _stored(store, problem, options) for problem in problems}
+    yield from (found for found in kept.values() if found)
+    problems = [problem for problem in problems if not kept[problem.id]]
+    compiler = find_compiler()
+    tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
+    workers: SimpleQueue[Worker] = SimpleQueue()
+    jobs = max(1, min(options.jobs, len(problems)))
+    owned = [Worker(tools.runtime) for _ in range(jobs)]
+    for worker in owned:
+        workers.put(worker)
+
+    def one(problem: Problem) -> Admission:
+        worker = workers.get()
+        try:
+            found = admission(problem, worker, tools, options)
+            _keep(store, problem, options, found)
+            return found
+        finally:
+            workers.put(worker)
+
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        for future in as_completed([pool.submit(one, problem) for problem in problems]):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in owned:
+            worker.stop()
+
+
+def _stored(store: Path | None, problem: Problem, options: AdmissionOptions) -> Admission | None:
+    if store is None:
+        return None
+    try:
+        record = json.loads(_path(store, problem).read_text())
+    except (OSError, ValueError):
+        return None
+    same = record.get("key") == _key(problem, options)
+    return Admission.from_json(record["admission"]) if same else None
+
+
+def _keep(
+    store: Path | None, problem: Problem, options: AdmissionOptions, found: Admission
+) -> None:
+    if store is None:
+        return
+    record = {"key": _key(problem, options), "admission": found.to_json()}
+    path = _path(store, problem)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(record, indent=1))
+    fresh.replace(path)
+
+
+def _path(store: Path, problem: Problem) -> Path:
+    return store / "admission" / f"{problem.id}.json"
+
+
+def _key(problem: Problem, options: AdmissionOptions) -> list[Any]:
+    return [__version__, problem.digest, options.shrink, *asdict(options.gate).values()]
+
+
+def admission(
+    problem: Problem, worker: Worker, tools: Toolbox, options: AdmissionOptions
+) -> Admission:
+    """Shrink (if asked to), trace, lower, build and gate one problem."""
+    start = time.monotonic()
+    report: ShrinkReport | None = None
+    if options.shrink and problem.origin != "suite":
+        report = run_task(shrink_limited, problem)
+        if report.reason:
+            refused = plan.refused_plan(problem, f"cannot be shrunk: {report.reason}")
+            return _facts(refused, report, "shrink", time.monotonic() - start)
+        problem = report.problem
+    steps: list[str] = []
+    made, _ = plan.admit(problem, worker, tools, options.gate, run=run_task, progress=steps.append)
+    stage = _stage(made, steps[-1]) if made["refused"] else ""
+    return _facts(made, report, stage, time.monotonic() - start)
+
+
+def _stage(made: Mapping[str, Any], step: str) -> str:
+    if _NO_KERNEL in made["refused"]:
+        return "lower"
+    return _STAGE_OF_STEP.get(step) or ("gate" if made["inputs"] else "inputs")
+
+
+def _facts(
+    made: Mapping[str, Any], report: ShrinkReport | None, stage: str, seconds: float
+) -> Admission:
+    kernels = tuple(
+        KernelFacts(
+            call["id"], call["template"], tuple(sorted(call["sources"])), tuple(call["ops"])
+        )
+        for call in made["calls"]
+    )
+    valid = [record for record in made["inputs"] if record["valid"]]
+    worst = max(valid, key=lambda record: record["benign_worst"], default=None)
+    return Admission(
+        problem=made["problem"]["id"],
+        level=made["problem"]["level"],
+        official_shape=made["problem"]["official_shape"],
+        shrink=Shrinking.of(report) if report and not report.reason else None,
+        kernels=kernels,
+        inputs=len(made["inputs"]),
+        valid=len(valid),
+        worst_error=worst["benign_worst"] if worst else None,
+        worst_input=worst["id"] if worst else "",
+        stage=stage,
+        refused=made["refused"],
+        seconds=round(seconds, 1),
+    )
+
+
+def reason_counts(found: Iterable[Admission]) -> dict[str, int]:
+    """How often each reason refuses a problem, most frequent first; numbers read ``N``.
+
+    A problem without kernels for two operators counts for both.
+    """
+    counts: Counter[str] = Counter()
+    for admitted in found:
+        if admitted.refused:
+            counts.update({f"{admitted.stage}: {kind}" for kind in _kinds(admitted)})
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _kinds(admitted: Admission) -> list[str]:
+    first = admitted.refused.splitlines()[0]
+    if _NO_KERNEL in first:
+        return first.split(_NO_KERNEL, 1)[1].split("; ")
+    text = first.replace(f"{admitted.problem}: ", "")
+    text = re.sub(r"(?<=on input )\S+(?=:)", "X", text)
+    return [re.sub(r"(?<![\w.])[-+]?\d[\d.]*(e[-+]?\d+)?", "N", text)]

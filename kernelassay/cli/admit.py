@@ -1,0 +1,135 @@
+"""``kernelassay admit``: which problems get a substrate, and why others do not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from kernelassay.cli.selection import Selection, console, emit_json, json_option, problem_options
+
+if TYPE_CHECKING:
+    from kernelassay.admission import Admission
+
+BATTERIES = ("brief", "quick", "full")
+
+
+@click.command()
+@problem_options
+@click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
+@click.option(
+    "--battery",
+    type=click.Choice(BATTERIES),
+    default="brief",
+    show_default=True,
+    help="Inputs per problem: at most 10, 22 or 36. A run uses quick or full.",
+)
+@click.option(
+    "--rewrites", is_flag=True, help="Also build and judge the benign rewrites, as a run does."
+)
+@click.option(
+    "--session",
+    type=click.Path(path_type=Path),
+    help="Directory that keeps each problem's result; the same command takes up from there.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="the number of cores",
+    help="Problems tried at the same time, each in a worker process.",
+)
+@json_option
+def admit(
+    names: tuple[str, ...],
+    kernelbench: Path | None,
+    level: int | None,
+    files: tuple[Path, ...],
+    shrink: bool,
+    battery: str,
+    rewrites: bool,
+    session: Path | None,
+    jobs: int,
+    as_json: bool,
+) -> None:
+    """Report, per problem, its kernels and their precision, or why it is not admitted.
+
+    Every problem is traced, lowered, built and run on valid inputs against float64, as for a run,
+    but nothing is mutated. The exit code does not depend on what is admitted.
+    """
+    from kernelassay.admission import AdmissionOptions, admissions, reason_counts
+    from kernelassay.plan import GateOptions
+    from kernelassay.session import user_cache
+
+    problems = Selection(names, kernelbench, level, files).problems()
+    options = AdmissionOptions(shrink, GateOptions(battery, None, rewrites), jobs)
+    found: dict[str, Admission] = {}
+    for done in admissions(problems, options, user_cache(), session):
+        found[done.problem] = done
+        click.echo(f"[{len(found)}/{len(problems)}] {_line(done)}", err=True)
+    ordered = [found[problem.id] for problem in problems]
+    summary = {
+        "admitted": sum(not done.refused for done in ordered),
+        "problems": len(ordered),
+        "reasons": reason_counts(ordered),
+    }
+    if as_json:
+        gate = {"battery": battery, "rewrites": rewrites, "shrink": shrink}
+        records = [done.to_json() for done in ordered]
+        emit_json("admission", {**summary, "options": gate, "results": records})
+    else:
+        _print(ordered, summary)
+
+
+def _line(done: Admission) -> str:
+    if done.refused:
+        reason = done.refused.splitlines()[0]
+        return f"{done.problem}: not admitted ({done.stage}): {reason} ({done.seconds:.0f} s)"
+    return (
+        f"{done.problem}: {len(done.kernels)} kernels, worst {done.worst_error:.1e} on"
+        f" {done.worst_input}, {done.valid} of {done.inputs} inputs valid ({done.seconds:.0f} s)"
+    )
+
+
+def _print(ordered: Sequence[Admission], summary: dict[str, Any]) -> None:
+    out = console()
+    table = Table("problem", "kernels (styles)", "ops", "inputs", "worst", "on", "scaled")
+    for done in ordered:
+        if done.refused:
+            continue
+        table.add_row(
+            done.problem,
+            ", ".join(f"{k.template} ({len(k.styles)})" for k in done.kernels),
+            str(len(done.ops)),
+            f"{done.valid} of {done.inputs}",
+            f"{done.worst_error:.1e}",
+            done.worst_input,
+            _scaling(done),
+        )
+    if table.row_count:
+        out.print(table)
+    refused = [done for done in ordered if done.refused]
+    if refused:
+        reasons = Table("problem", "stage", "not admitted because")
+        for done in refused:
+            reasons.add_row(done.problem, done.stage, done.refused)
+        out.print(reasons)
+        counts = Table("problems", "reason")
+        for reason, count in summary["reasons"].items():
+            counts.add_row(str(count), reason)
+        out.print(counts)
+    out.print(f"admitted: {summary['admitted']} of {summary['problems']} problems")
+
+
+def _scaling(done: Admission) -> str:
+    if done.shrink is None:
+        return ""
+    parts = [f"{size.name} {size.before}->{size.after}" for size in done.shrink.sizes]
+    return ", ".join([*parts, *done.shrink.notes])
+
+
+COMMANDS = (admit,)
