@@ -233,7 +233,7 @@ def settled_battery(problem: Problem, quick: bool = False) -> tuple[InputSpec, .
     def precise(spec: InputSpec) -> bool:
         module = loaded(spec.overrides)
         inputs, state = materialise(module, spec)
-        return disagreement(module, state, inputs) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
+        return disagreement(module, state, inputs, spec.seed) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
 
     return battery(
         problem,

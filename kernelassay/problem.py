@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelassay.errors import KernelassayError, ProblemError, unknown_name
+from kernelassay.literals import Literal, find_literals
 
 if TYPE_CHECKING:
     import torch
@@ -90,8 +91,8 @@ class Lever:
 class Problem:
     """A problem file, parsed but not executed.
 
-    ``shrunk`` holds the overrides that scale it down from the sizes in the file; the source text
-    stays as it was.
+    ``shrunk`` holds the overrides that scale it down from the sizes in the file: of levers by
+    name, of literals inside its code by place (``@line:column``). The source text stays as it was.
     """
 
     id: str
@@ -150,9 +151,18 @@ def read_problem(
     return Problem(id or f"file/{path.stem}", level, origin, str(path), source, levers)
 
 
+def literals(problem: Problem) -> tuple[Literal, ...]:
+    """The integers inside the problem's classes and functions that scaling may edit."""
+    return find_literals(_parse(problem.source, problem.path), problem.source, _NO_SIZE)
+
+
 def apply_overrides(problem: Problem, overrides: Mapping[str, int]) -> str:
-    """The problem's source with some levers set; line numbers stay as they are."""
-    slots = _slots(_parse(problem.source, problem.path), problem.source)
+    """The problem's source with some levers and literals set; line numbers stay as they are."""
+    tree = _parse(problem.source, problem.path)
+    slots = _slots(tree, problem.source)
+    if any(name.startswith("@") for name in overrides):
+        found = find_literals(tree, problem.source, _NO_SIZE)
+        slots += [_Slot(part.name, part.value, part.start, part.end) for part in found]
     known = [slot.name for slot in slots]
     for name in overrides:
         if name not in known:
@@ -378,6 +388,9 @@ def _slots(tree: ast.Module, source: str) -> list[_Slot]:
 
 def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(target, ast.Name):
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+            # [64] * 16: the element is the lever, whatever the number of copies.
+            value = value.left if isinstance(value.left, (ast.Tuple, ast.List)) else value
         if isinstance(value, (ast.Tuple, ast.List)):
             for index, element in enumerate(value.elts):
                 yield f"{target.id}[{index}]", element

@@ -9,17 +9,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kernelassay import oracle
+from kernelassay import oracle, recurrent
+from kernelassay.draws import drawing
 from kernelassay.errors import ProblemError
 from kernelassay.problem import MODEL_SEED, LoadedProblem
 
 
 def run_model(
-    loaded: LoadedProblem, state: Mapping[str, torch.Tensor], inputs: Sequence[Any], dtype: Any
+    loaded: LoadedProblem,
+    state: Mapping[str, torch.Tensor],
+    inputs: Sequence[Any],
+    dtype: Any,
+    seed: int = 0,
 ) -> list[NDArray[Any]]:
     """The module's own forward in ``dtype``, on a fresh module since train mode changes state.
 
-    Raises ``ProblemError`` when it returns no tensor.
+    ``seed`` is that of the numbers the forward draws (:mod:`kernelassay.draws`). Raises
+    ``ProblemError`` when it returns no tensor.
     """
     model = loaded.build_model(MODEL_SEED)
     model.load_state_dict(state)
@@ -30,7 +36,8 @@ def run_model(
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        out = model(*cast)
+        with recurrent.whole(), drawing(seed):
+            out = model(*cast)
     finally:
         torch.set_default_dtype(before)
     tensors = [out] if isinstance(out, torch.Tensor) else list(out)
@@ -40,12 +47,12 @@ def run_model(
 
 
 def disagreement(
-    loaded: LoadedProblem, state: Mapping[str, torch.Tensor], inputs: Sequence[Any]
+    loaded: LoadedProblem, state: Mapping[str, torch.Tensor], inputs: Sequence[Any], seed: int = 0
 ) -> float:
     """The critical tolerance between the references; infinite where either is not finite."""
     with torch.no_grad():
-        single = run_model(loaded, state, inputs, torch.float32)
-        exact = run_model(loaded, state, inputs, torch.float64)
+        single = run_model(loaded, state, inputs, torch.float32, seed)
+        exact = run_model(loaded, state, inputs, torch.float64, seed)
     if not all(np.isfinite(values).all() for values in (*single, *exact)):
         return float("inf")
     verdicts = [oracle.grade(s, e) for s, e in zip(single, exact, strict=True)]

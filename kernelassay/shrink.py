@@ -1,28 +1,36 @@
 """Scale a problem's module-level sizes down until one forward pass fits a budget.
 
 The search starts small, keeps the first sizes that run and still test the operation, and grows
-them back toward the budget. Only module-level integers move: a size written inside a class or a
-function stays, and is named when it stands in the way. Everything here EXECUTES problem code:
-call it inside a worker process only.
+them back toward the budget. Where module-level integers alone do not do, it also scales the sizes
+written inside classes and functions, cuts repeated layers, and then allows larger budgets
+(:mod:`kernelassay.shrink_network`). Everything here EXECUTES problem code: call it inside a worker
+process only.
 """
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from kernelassay.errors import ProblemError
 from kernelassay.measure import FLOORS, Extent, Measure, TooLargeError, measure
-from kernelassay.problem import Lever, Problem, load
+from kernelassay.problem import Lever, Problem, literals, load
+from kernelassay.shrink_network import network_candidates
 
 SMALL_BATCH = 2
 NORM_BATCH = 8  # batch normalisation of plain features reduces over the batch
 SMALLEST = 8
 SMALLEST_SPATIAL = 4  # only where wide kernels leave no other choice
+TOO_LARGE = "too large"
+NETWORK_LITERALS = 4
+NETWORK_TRIALS = 4
+# Work and elements of whole networks, as multiples of the budget's: at most, and wanted.
+NETWORK_BUDGET = (16, 16)
+NETWORK_WANTED = (2, 8)
+NETWORK_PATIENCE = 16
 _BYTES_PER_ELEMENT = 4
-_LITERAL = 16  # integers below are rather kernel sizes and factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class Budget:
 
     work: int = 2_000_000
     tensor_bytes: int = 128 << 10
-    operations: int = 2_000
+    operations: int = 500
     longest: int = 1_024
     evaluations: int = 160
 
@@ -39,6 +47,10 @@ class Budget:
     def elements(self) -> int:
         """The largest number of elements a tensor may have."""
         return self.tensor_bytes // _BYTES_PER_ELEMENT
+
+    def times(self, work: int, elements: int) -> Budget:
+        """A budget with more work and larger tensors."""
+        return replace(self, work=work * self.work, tensor_bytes=elements * self.tensor_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +82,54 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
     load(search.problem)  # an import error is the user's to see, not a refused candidate
     if search.affords_original() and search.fits({}):
         return search.report({})
-    found = next((sizes for sizes in _candidates(search.problem) if search.fits(sizes)), None)
+    # A network's own literals hold it up; a few trials show whether this one is such.
+    most = NETWORK_TRIALS if len(literals(problem)) >= NETWORK_LITERALS else None
+    candidates = islice(_candidates(search.problem), most)
+    found = next((sizes for sizes in candidates if search.fits(sizes)), None)
     if found is not None:
         return search.report(_grown(search, found))
+    if search.constant is None:
+        network = _as_network(search)
+        if network is not None:
+            return network
     if search.constant is not None:
         return search.report(search.constant, "the output is constant at every size tried")
     return ShrinkReport(
         problem, evaluations=search.evaluations, reason=_why(search, search.problem)
     )
+
+
+def _as_network(search: _Search) -> ShrinkReport | None:
+    """Scale as :mod:`shrink_network` proposes: the first sizes that are cheap, else the cheapest.
+
+    A network may cost more than one operation; past :data:`NETWORK_BUDGET` it is not used.
+    """
+    problem = search.problem
+    wide = search.budget.times(*NETWORK_BUDGET)
+    cheap = search.budget.times(*NETWORK_WANTED)
+    network = _Search(
+        problem, wide, network=True, evaluations=search.evaluations, _original=search.original
+    )
+    best: dict[str, int] | None = None
+    left = NETWORK_PATIENCE
+    for sizes in network_candidates(problem, literals(problem)):
+        left -= best is not None
+        if left < 0:
+            break
+        if not network.fits(sizes):
+            continue
+        found = network.measured[tuple(sizes.items())]
+        if best is None or found.work < network.measured[tuple(best.items())].work:
+            best = sizes
+        if found.work <= cheap.work and found.elements <= cheap.elements:
+            break
+    search.evaluations = network.evaluations
+    search.refusals += network.refusals
+    if best is None:
+        return None
+    moved = sum(name.startswith("@") and old != new for name, old, new in network.scaled(best))
+    notes = [f"{moved} literals inside its code are scaled"] if moved else []
+    return network.report(best, *notes)
 
 
 # ---- one candidate -----------------------------------------------------------------------------
@@ -87,12 +139,25 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
 class _Search:
     problem: Problem
     budget: Budget
+    network: bool = False
     evaluations: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
     constant: dict[str, int] | None = None
     least_work: int | None = None
     measured: dict[tuple[tuple[str, int], ...], Measure] = field(default_factory=dict)
+    tried: dict[tuple[tuple[str, int], ...], str] = field(default_factory=dict)
     _original: tuple[Extent, ...] = ()
+
+    @property
+    def original(self) -> tuple[Extent, ...]:
+        """The extents at the original sizes, if they are known."""
+        return self._original
+
+    def scaled(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
+        """Names, original and new values of the ``sizes`` that change."""
+        original = {lever.name: lever.value for lever in self.problem.levers}
+        original |= {literal.name: literal.value for literal in literals(self.problem)}
+        return tuple((n, original[n], size) for n, size in sizes.items() if size != original[n])
 
     def affords_original(self) -> bool:
         """Whether the original sizes are within the budget, without computing any data."""
@@ -107,19 +172,26 @@ class _Search:
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Run at ``sizes``; False, with a reason counted, when they do not do."""
-        if self.evaluations >= self.budget.evaluations:
-            return False
-        self.evaluations += 1
+        key = tuple(sizes.items())
+        if key not in self.tried:
+            if self.evaluations >= self.budget.evaluations:
+                return False
+            self.evaluations += 1
+            before = self.refusals.copy()
+            self.tried[key] = "" if self._runs(sizes) else next(iter(self.refusals - before))
+        return not self.tried[key]
+
+    def _runs(self, sizes: Mapping[str, int]) -> bool:
         try:
             found = measure(load(self.problem, sizes), element_limit=16 * self.budget.elements)
         except TooLargeError:
-            return self._refuse("too large")
+            return self._refuse(TOO_LARGE)
         except ProblemError as error:
             return self._refuse(error.what)
         if self._over_budget(found):
             if found.work > self.budget.work:
                 self.least_work = min(self.least_work or found.work, found.work)
-            return self._refuse("too large")
+            return self._refuse(TOO_LARGE)
         if not found.finite:
             return self._refuse("the output is not finite")
         short = self._too_short(found)
@@ -133,13 +205,14 @@ class _Search:
 
     def report(self, sizes: Mapping[str, int], *notes: str) -> ShrinkReport:
         found = self.measured[tuple(sizes.items())]
-        original = {lever.name: lever.value for lever in self.problem.levers}
-        scaled = tuple(
-            (name, original[name], size) for name, size in sizes.items() if size != original[name]
-        )
+        scaled = self.scaled(sizes)
         shrunk = tuple((name, size) for name, _, size in scaled)
         batches = {lever.name for lever in self.problem.sizes if lever.is_batch}
-        lost = [n for n, old, new in scaled if old % 8 == 0 and new % 8 and n not in batches]
+        lost = [
+            name
+            for name, old, new in scaled
+            if old % 8 == 0 and new % 8 and name not in batches and not name.startswith("@")
+        ]
         if lost:
             notes = (*notes, f"no longer multiples of 8: {', '.join(lost)}")
         return ShrinkReport(
@@ -163,11 +236,24 @@ class _Search:
         self.refusals[reason] += 1
         return False
 
+    def _floor(self, extent: Extent) -> int:
+        """A network's sums may be half as long as others; statistics need all of it."""
+        statistics = "norm" in extent.operation or "softmax" in extent.operation
+        halved = self.network and extent.kind == "reduced" and not statistics
+        return FLOORS[extent.kind] // 2 if halved else FLOORS[extent.kind]
+
     def _too_short(self, found: Measure) -> str:
-        """Which extent fell below its floor and below the original; empty when none did."""
-        if all(extent.length >= FLOORS[extent.kind] for extent in found.extents):
+        """Which extent fell below its floor and below the original; empty when none did.
+
+        In a network it is enough that one window of an operation has the extent: the operations
+        share their kernels, and the last layers of a network see few pixels.
+        """
+        if self.network:
+            found = replace(found, extents=_widest(found.extents))
+        floors = [self._floor(extent) for extent in found.extents]
+        if all(e.length >= floor for e, floor in zip(found.extents, floors, strict=True)):
             return ""
-        original = self._original
+        original = _widest(self._original) if self.network else self._original
         same = [(e.operation, e.kind) for e in original] == [
             (e.operation, e.kind) for e in found.extents
         ]
@@ -181,11 +267,21 @@ class _Search:
                         for e in original
                         if e.operation == extent.operation and e.kind == extent.kind
                     ),
-                    default=FLOORS[extent.kind],
+                    default=floors[index],
                 )
-            if extent.length < min(before, FLOORS[extent.kind]):
+            if extent.length < min(before, floors[index]):
                 return f"{extent.operation} would run over {extent.length} instead of {before}"
         return ""
+
+
+def _widest(extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
+    """All reductions, and the largest window and interior of each operation."""
+    largest: dict[tuple[str, str], Extent] = {}
+    for extent in extents:
+        if extent.kind != "reduced":
+            key = (extent.operation, extent.kind)
+            largest[key] = max(extent, largest.get(key, extent), key=lambda e: e.length)
+    return (*(e for e in extents if e.kind == "reduced"), *largest.values())
 
 
 # ---- the search --------------------------------------------------------------------------------
@@ -291,29 +387,11 @@ def _doubled(lever: Lever, size: int) -> int:
 
 def _why(search: _Search, problem: Problem) -> str:
     """The reason a problem could not be scaled, from the refusals."""
-    if not search.problem.sizes:
-        return "it has no module-level integer that is a size" + _literals(problem)
-    if set(search.refusals) <= {"too large"}:
+    if not search.problem.sizes and not literals(problem):
+        return "it has no integer that is a size"
+    if set(search.refusals) <= {TOO_LARGE}:
         least = f" (at least {search.least_work / 1e6:.1f}M)" if search.least_work else ""
-        return f"it stays above the budget at every size tried{least}" + _literals(problem)
-    del search.refusals["too large"]
+        return f"it stays above the budget at every size tried{least}"
+    del search.refusals[TOO_LARGE]
     reason, _ = search.refusals.most_common(1)[0]
-    return reason + _literals(problem)
-
-
-def _literals(problem: Problem) -> str:
-    """Names the integers inside classes and functions that the search does not edit."""
-    found: dict[str, None] = {}
-    for node in ast.parse(problem.source).body:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            for part in ast.walk(node):
-                if (
-                    isinstance(part, ast.Constant)
-                    and type(part.value) is int
-                    and part.value >= _LITERAL
-                ):
-                    found.setdefault(f"{part.value} (line {part.lineno})")
-    if not found:
-        return ""
-    shown = ", ".join(list(found)[:5]) + (", ..." if len(found) > 5 else "")
-    return f"; sizes inside classes and functions are not edited: {shown}"
+    return reason

@@ -125,11 +125,63 @@ def test_a_wide_dilated_kernel_keeps_its_interior(problem):
     assert sizes(report)["width"] > 24
 
 
-def test_sizes_inside_functions_are_named_when_they_stand_in_the_way(problem):
-    report = shrink(problem("batch_size = 8\n", "batch_size, 3000, 4000", "x + 1"))
-    assert report.reason.startswith("it stays above the budget at every size tried")
-    assert "3000 (line 12), 4000 (line 12)" in report.reason
+def test_sizes_inside_functions_are_scaled_when_they_stand_in_the_way(problem):
+    original = problem("batch_size = 8\n", "batch_size, 3000, 4000", "x + 1")
+    report = shrink(original)
+    assert report.reason == ""
+    assert [(name, old) for name, old, _ in report.scaled if name.startswith("@")] == [
+        ("@12:36", 3000),
+        ("@12:42", 4000),
+    ]
+    assert report.notes == ("2 literals inside its code are scaled",)
+    assert report.problem.source == original.source
+    drawn = load(report.problem).draw(1)[0].shape
+    assert set(drawn) == {size for _, _, size in report.scaled}
+
+
+def test_what_cannot_be_scaled_is_refused_with_the_reason(problem):
+    report = shrink(problem("batch_size = 8\n", "batch_size, 2 ** 21", "x + 1"))
+    assert report.reason == "it stays above the budget at every size tried"
     assert report.problem.shrunk == ()
+
+
+NETWORK = """
+import torch
+from torch import nn
+block_layers = [9, 3]
+class Model(nn.Module):
+    def __init__(self, depths):
+        super().__init__()
+        parts, width = [nn.Conv2d(3, 64, 3, padding=1)], 64
+        for depth in depths:
+            for _ in range(depth):
+                parts += [nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+            parts += [nn.Conv2d(width, 2 * width, 3, padding=1), nn.MaxPool2d(4, 4)]
+            width = 2 * width
+        self.body = nn.Sequential(*parts)
+        self.head = nn.Linear(256 * 14 * 14, 1000)
+    def forward(self, x):
+        return self.head(self.body(x).flatten(1))
+def get_inputs():
+    return [torch.rand(10, 3, 224, 224)]
+def get_init_inputs():
+    return [block_layers]
+"""
+
+
+def test_a_network_gives_up_channels_pixels_and_repeated_layers_together(tmp_path):
+    path = tmp_path / "network.py"
+    path.write_text(NETWORK)
+    report = shrink(read_problem(path))
+    assert report.reason == ""
+    changed = {(name, old): new for name, old, new in report.scaled}
+    assert changed["block_layers[0]", 9] == changed["block_layers[1]", 3] == 2
+    (side,) = {new for (_, old), new in changed.items() if old == 224}
+    assert {new for (_, old), new in changed.items() if old == 14} == {side // 16}
+    (channels,) = {new for (_, old), new in changed.items() if old == 64}
+    assert 8 <= channels < 64
+    model = load(report.problem).build_model()
+    assert model.head.in_features == 4 * channels * (side // 16) ** 2
 
 
 def test_a_constant_output_is_noted(problem):

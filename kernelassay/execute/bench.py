@@ -11,7 +11,7 @@ This module executes problem code, so it is used inside worker processes only.
 from __future__ import annotations
 
 import hashlib
-from collections import ChainMap
+from collections import ChainMap, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +37,8 @@ from kernelassay.trace import Traced, evaluate, meta, trace
 MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
 FUEL_FACTOR = 20
+OPEN_WINDOWS = 128
+"""How many buffers the calls of a bench hold at once: half of the device's windows."""
 FUEL_FLOOR = 10_000
 
 ORIGINAL = "original"
@@ -76,8 +78,12 @@ class InputFacts:
 
 @dataclass(slots=True)
 class _Baseline:
-    """A call's correct run on this input."""
+    """A call's correct run on this input.
 
+    ``buffers`` and the views of ``outputs`` exist while the call is open (see ``_open``).
+    """
+
+    call: Call
     scalars: Mapping[str, Scalar]
     operands: dict[str, NDArray[Any]]
     buffers: dict[str, Buffer]
@@ -136,16 +142,17 @@ class InputBench:
         self.inputs, state = materialise(loaded, spec)
         self.digest = digest(self.inputs)
         with torch.no_grad():
-            self.reference = run_model(loaded, state, self.inputs, torch.float32)
-            self.exact = run_model(loaded, state, self.inputs, torch.float64)
+            self.reference = run_model(loaded, state, self.inputs, torch.float32, spec.seed)
+            self.exact = run_model(loaded, state, self.inputs, torch.float64, spec.seed)
             self.traced = bench.trace(spec.overrides, loaded, self.inputs)
             if self.traced.signature() != bench.traced.signature():
                 raise UnsupportedError(
                     "the traced graph has another structure at these sizes",
                     where=f"{bench.problem.id} {spec.id}",
                 )
-            self.values = self.traced.run(state, self.inputs)
+            self.values = self.traced.run(state, self.inputs, spec.seed)
         self._baselines: dict[str, _Baseline] = {}
+        self._opened: OrderedDict[str, _Baseline] = OrderedDict()
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -170,7 +177,7 @@ class InputBench:
 
     def run(self, candidate: Candidate, order: str = "forward") -> Cell:
         """Run one candidate. :meth:`prepare` must have run before."""
-        return self._spliced(candidate, self._baselines[candidate.call], order)
+        return self._spliced(candidate, self._open(self._baselines[candidate.call]), order)
 
     def controls(self) -> Iterator[Cell]:
         """The pseudo-candidates with a known verdict."""
@@ -186,9 +193,8 @@ class InputBench:
 
     def close(self) -> None:
         """Give the buffers back."""
-        for baseline in self._baselines.values():
-            for buffer in baseline.buffers.values():
-                buffer.release()
+        while self._opened:
+            self._shut()
         self._baselines.clear()
 
     def _control(self, name: str, outputs: Sequence[NDArray[Any]]) -> Cell:
@@ -215,8 +221,8 @@ class InputBench:
 
     def _baseline(self, call: Call, original: Candidate) -> _Baseline:
         if call.id not in self._baselines:
-            baseline = self._bind(call)
-            self._baselines[call.id] = baseline
+            baseline = self._baselines[call.id] = self._bind(call)
+            self._open(baseline)
             result = self._launch(original, baseline, ORIGINAL_FUEL, "forward")
             if result.outcome != cell.OK:
                 raise ProblemError(
@@ -229,29 +235,53 @@ class InputBench:
         return self._baselines[call.id]
 
     def _bind(self, call: Call) -> _Baseline:
-        device = self.bench.device
-        if device is None:
-            raise RuntimeError("this bench was made without a device")
         scalars = bind(call, self.traced)
         operands: dict[str, NDArray[Any]] = {}
-        buffers: dict[str, Buffer] = {}
         for parameter, name in call.operands:
             array = np.ascontiguousarray(self.values[name].detach().contiguous().numpy())
-            buffer = device.buffer(parameter, array.nbytes, role="operand")
             operands[parameter] = array.reshape(-1).view(np.uint8)
-            buffer.array[:] = operands[parameter]
-            buffers[parameter] = buffer
-        outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]] = {}
+        downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
+        blank = Cell("", self.spec.id, cell.OK, "", False, False, 0, (), "", None, None, None)
+        return _Baseline(call, scalars, operands, {}, {}, downstream, {}, 0, blank)
+
+    def _open(self, baseline: _Baseline) -> _Baseline:
+        """Give a call its buffers, if it has none; those used longest ago give way.
+
+        A network has more calls than the device has windows.
+        """
+        call, device = baseline.call, self.bench.device
+        if device is None:
+            raise RuntimeError("this bench was made without a device")
+        if call.id in self._opened:
+            self._opened.move_to_end(call.id)
+            return baseline
+        needed = len(call.operands) + len(call.outputs)
+        while self._opened and needed + self._windows() > OPEN_WINDOWS:
+            self._shut()
+        self._opened[call.id] = baseline
+        for parameter, array in baseline.operands.items():
+            buffer = device.buffer(parameter, array.nbytes, role="operand")
+            buffer.array[:] = array
+            baseline.buffers[parameter] = buffer
         for parameter, name in call.outputs:
             value = self.values[name]
             buffer = device.buffer(parameter, value.numel() * value.element_size(), role="output")
             dtype = meta(self.traced.nodes[name]).dtype
             view = buffer.array.view(np.dtype(dtype)).reshape(tuple(value.shape))
-            outputs[parameter] = (name, value, view)
-            buffers[parameter] = buffer
-        downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
-        blank = Cell("", self.spec.id, cell.OK, "", False, False, 0, (), "", None, None, None)
-        return _Baseline(scalars, operands, buffers, outputs, downstream, {}, 0, blank)
+            baseline.outputs[parameter] = (name, value, view)
+            baseline.buffers[parameter] = buffer
+        return baseline
+
+    def _windows(self) -> int:
+        return sum(len(baseline.buffers) for baseline in self._opened.values())
+
+    def _shut(self) -> None:
+        """Give back the buffers of the call that was used longest ago."""
+        _, baseline = self._opened.popitem(last=False)
+        for buffer in baseline.buffers.values():
+            buffer.release()
+        baseline.buffers.clear()
+        baseline.outputs.clear()
 
     def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
         order: list[str] = []

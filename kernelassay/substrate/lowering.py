@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import fx
 
+from kernelassay.draws import DRAWS
 from kernelassay.errors import UnsupportedError
 from kernelassay.kernel import OPTIMISED, Call, Scalar
 from kernelassay.substrate.fusion import group_pointwise
@@ -60,6 +61,7 @@ FREE = frozenset(
         "aten.unfold.default",
         "aten.diagonal.default",
         "aten.clone.default",
+        "aten.copy.default",
         "aten.repeat.default",
         "aten.lift_fresh_copy.default",
         "aten.arange.start_step",
@@ -73,6 +75,7 @@ FREE = frozenset(
         "aten.zeros_like.default",
         "aten.ones_like.default",
         "aten._assert_tensor_metadata.default",
+        *DRAWS,
     }
 )
 
