@@ -48,6 +48,8 @@ class drawing(TorchDispatchMode):  # noqa: N801 - a context manager
         name = repr((self._seed, kind, shape, number)).encode()
         seed = int.from_bytes(hashlib.sha256(name).digest()[:8], "little") >> 1
         values = function(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
-        dtype = given.get("dtype") or (like.dtype if like is not None else torch.get_default_dtype())
+        dtype = given.get("dtype") or (
+            like.dtype if like is not None else torch.get_default_dtype()
+        )
         device = given.get("device") or (like.device if like is not None else "cpu")
         return values.to(dtype=dtype, device=device)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, _VF  # noqa: N813
+from torch import _VF, Tensor
 
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _ARGUMENTS = (

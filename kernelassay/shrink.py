@@ -27,7 +27,7 @@ TOO_LARGE = "too large"
 NETWORK_LITERALS = 4
 NETWORK_TRIALS = 4
 # Work and elements of whole networks, as multiples of the budget's: at most, and wanted.
-NETWORK_BUDGET = (16, 16)
+NETWORK_BUDGET = (20, 16)
 NETWORK_WANTED = (2, 8)
 NETWORK_PATIENCE = 16
 _BYTES_PER_ELEMENT = 4

@@ -33,9 +33,7 @@ _CHANNELS = (
 _IMAGES = (64, 32, 96, 128, 16, 1 << 30)
 
 
-def network_candidates(
-    problem: Problem, literals: Sequence[Literal]
-) -> Iterator[dict[str, int]]:
+def network_candidates(problem: Problem, literals: Sequence[Literal]) -> Iterator[dict[str, int]]:
     """Overrides to try in turn, without repetition."""
     seen: set[tuple[tuple[str, int], ...]] = set()
     images = [x.value for x in literals if x.kind == SPATIAL]

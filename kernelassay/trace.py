@@ -12,7 +12,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -59,6 +59,10 @@ class Traced:
         Equal for one structure at any shapes; a constant that follows from a size, as in
         ``scores / sqrt(features)``, makes another structure, since kernels hold it as a literal.
         """
+        return self._signature
+
+    @cached_property
+    def _signature(self) -> str:
         lines = [
             f"{node.name}={node.op}:{_target_name(node)}"
             f"({','.join(source.name for source in node.all_input_nodes)}){_constants(node)}"

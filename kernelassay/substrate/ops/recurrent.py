@@ -21,16 +21,6 @@ from kernelassay.trace import meta
 
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 _SHARED_STATES = {"lstm": 3, "gru": 2, "rnn": 2}
-_LAST_STATES = """
-extern "C" __global__ void last_states(const float* __restrict__ y, float* __restrict__ last, int batch, int steps,
-                                       int hidden, int width, int offset, int backward) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)batch * hidden) return;
-    int n = i / hidden;
-    int t = backward ? 0 : steps - 1;
-    last[i] = y[(long long)(@ROW@) * width + offset + i % hidden];
-}
-"""
 
 
 @lowers("kernelassay.lstm.default")
@@ -145,7 +135,7 @@ def _source(
 ) -> str:
     text = source(f"{network.cell}_{style}", **network.values(style), **values)
     if "h_n" in network.results:
-        text += _LAST_STATES.replace("@ROW@", network.row("t", "n"))
+        text += source("last_states", ROW=network.row)
     states = ["h0", "c0"] if network.cell == "lstm" else ["h0"]
     parameters = [f"const float* {name}" for name in ("x", *states, *weights)]
     parameters += [f"float* {name}" for name in network.results]
