@@ -121,6 +121,12 @@ class _Meter(TorchDispatchMode):
         # Factories (rand, empty, full) take the shape first: refuse before they allocate.
         if args and isinstance(args[0], (list, tuple)) and _all_integers(args[0]):
             self._check(math.prod(args[0]))
+        # So do products: scores of long sequences are far larger than what goes in.
+        factors = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+        first = factors.get(func._schema.name.removeprefix("aten::"))
+        if first is not None:
+            left, right = args[first], args[first + 1]
+            self._check(math.prod(left.shape[:-1]) * right.shape[-1])
         out = func(*args, **kwargs)
         tensors = [value for value in tree_leaves(out) if isinstance(value, torch.Tensor)]
         if not tensors or func.is_view:

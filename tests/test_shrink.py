@@ -228,6 +228,12 @@ def test_a_tensor_past_the_limit_is_not_created(problem):
     assert measure(huge, fake=True).elements == 10**12
 
 
+def test_a_product_past_the_limit_is_not_computed(problem):
+    wide = load(problem("M = 4\nN = 300000\n", "N, M", "x @ x.t()"))
+    with pytest.raises(TooLargeError, match="90000000000 elements"):
+        measure(wide, element_limit=1 << 22)
+
+
 @given(original=st.integers(1, 10**6), target=st.integers(8, 4096))
 def test_alignment_and_parity_survive(original, target):
     size = aligned(original, target)
