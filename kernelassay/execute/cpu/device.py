@@ -201,6 +201,10 @@ class CpuDevice:
             if self._pooled > _POOLED_SCRATCH:
                 self._empty_pool()
 
+    def close(self) -> None:
+        """Give back the pooled scratch buffers: they take windows from the process's next device."""
+        self._empty_pool()
+
     def _take(self, wanted: Scratch) -> Buffer:
         pooled = self._pool.get(wanted.nbytes)
         if pooled:
