@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kernelassay import cell
+from kernelassay.compile import parse_launcher
 from kernelassay.execute import bench as benches
 from kernelassay.execute.bench import InputBench, ProblemBench
+from kernelassay.execute.cpu import CpuDevice, build_original, build_runtime
 from kernelassay.execute.worker import CallInfo
 from kernelassay.inputs import official_inputs
 from kernelassay.population import Toolbox, correct_kernels
@@ -82,3 +84,23 @@ def test_both_references_and_the_graph_start_from_the_same_drawn_state(network, 
     assert facts.reference_error < 1e-5
     assert all(c.exact.critical_tolerance < 1e-5 for c in bench.prepare(correct.originals).values())
     bench.close()
+
+
+def test_a_closed_device_leaves_its_windows_to_the_next(compiler, cache_dir):
+    runtime = build_runtime(compiler, cache_dir)
+    image = build_original(SCRATCH, cache_dir, compiler)
+    for nbytes in range(4, 4 * 400, 4):  # more sizes than there are windows
+        device = CpuDevice(runtime)
+        plan = parse_launcher(SCRATCH).plan({"n": nbytes})
+        assert device.run(image, plan, {}, fuel=1000).outcome == cell.OK
+        device.close()
+
+
+SCRATCH = """
+__global__ void fill(char* p, int n) { p[threadIdx.x] = 0; }
+void launch(int n) {
+    char* p;
+    cudaMalloc(&p, n);
+    fill<<<dim3(1), dim3(1)>>>(p, n);
+}
+"""

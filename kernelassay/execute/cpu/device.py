@@ -202,7 +202,7 @@ class CpuDevice:
                 self._empty_pool()
 
     def close(self) -> None:
-        """Give back the pooled scratch buffers: they take windows from the process's next device."""
+        """Give back the pooled scratch buffers, whose windows the process's next device needs."""
         self._empty_pool()
 
     def _take(self, wanted: Scratch) -> Buffer:
