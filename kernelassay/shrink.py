@@ -238,7 +238,7 @@ class _Search:
 
     def _floor(self, extent: Extent) -> int:
         """A network's sums may be half as long as others; statistics need all of it."""
-        statistics = "norm" in extent.operation or "softmax" in extent.operation
+        statistics = "native" in extent.operation or "softmax" in extent.operation
         halved = self.network and extent.kind == "reduced" and not statistics
         return FLOORS[extent.kind] // 2 if halved else FLOORS[extent.kind]
 
