@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from kernelassay import recurrent
 from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import LoadedProblem
@@ -77,7 +78,7 @@ def measure(loaded: LoadedProblem, *, element_limit: int = 1 << 62, fake: bool =
     seed = official_seeds(1)[0]
     meter = _Meter(element_limit)
     with FakeTensorMode() if fake else nullcontext():
-        with meter:
+        with recurrent.whole(), meter:
             model = loaded.build_model()
             inputs = loaded.draw(seed)
             meter.start()
@@ -130,6 +131,12 @@ class _Meter(TorchDispatchMode):
         # Factories (rand, empty, full) take the shape first: refuse before they allocate.
         if args and isinstance(args[0], (list, tuple)) and _all_integers(args[0]):
             self._check(math.prod(args[0]))
+        # So do products: scores of long sequences are far larger than what goes in.
+        factors = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+        first = factors.get(func._schema.name.removeprefix("aten::"))
+        if first is not None:
+            left, right = args[first], args[first + 1]
+            self._check(math.prod(left.shape[:-1]) * right.shape[-1])
         out = func(*args, **kwargs)
         tensors = [value for value in tree_leaves(out) if isinstance(value, torch.Tensor)]
         if not tensors or func.is_view:
@@ -140,6 +147,8 @@ class _Meter(TorchDispatchMode):
         read = [value.numel() for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
         formula = flop_registry.get(func._overloadpacket)
         flop = int(formula(*args, **kwargs, out_val=out)) if formula else 0
+        if func.namespace == "kernelassay":
+            flop = recurrent.work(*args)
         self.work += max(flop, sum(read) + largest)
         self.operations += 1
         self.extents += _extents(func, args, kwargs, tensors[0])
@@ -163,6 +172,9 @@ def _extents(func: Any, args: tuple[Any, ...], kwargs: Any, out: torch.Tensor) -
     def reduced(length: int) -> list[Extent]:
         return [Extent(name, "reduced", int(length))]
 
+    if func.namespace == "kernelassay":
+        x, states = args[0], args[1]
+        return [*reduced(x.shape[2]), *reduced(states[0].shape[2])]
     if name in _REDUCTIONS:
         # max and min are also elementwise operations of two tensors.
         return [] if "other" in named else reduced(_reduced_length(named))

@@ -29,7 +29,8 @@ from kernelassay.errors import (
     UnsupportedError,
     unknown_name,
 )
-from kernelassay.slots import NO_SIZE, Slot, literal_slots, module_slots, words
+from kernelassay.literals import Literal, find_literals
+from kernelassay.slots import NO_SIZE, Slot, module_slots, words
 
 if TYPE_CHECKING:
     import torch
@@ -87,9 +88,10 @@ class Lever:
 class Problem:
     """A problem file, parsed but not executed.
 
-    ``shrunk`` holds the overrides that scale it down from the sizes in the file; the source text
-    stays as it was. ``kernel`` is a user's kernel that stands in for the whole forward; without
-    one the op library supplies the substrate.
+    ``shrunk`` holds the overrides that scale it down from the sizes in the file, of levers by name,
+    of literals inside its code by place (``@line:column``); the source text stays as it was.
+    ``kernel`` is a user's kernel that stands in for the whole forward; without one the op library
+    supplies the substrate.
     """
 
     id: str
@@ -150,16 +152,18 @@ def read_problem(
     return Problem(id or f"file/{path.stem}", level, origin, str(path), source, levers)
 
 
-def literals(problem: Problem) -> tuple[Lever, ...]:
-    """The sizes written inside the problem's classes and functions, each ``<value>@<line>``."""
-    slots = literal_slots(_parse(problem.source, problem.path), problem.source)
-    return tuple(dict.fromkeys(Lever(slot.name, slot.value) for slot in slots))
+def literals(problem: Problem) -> tuple[Literal, ...]:
+    """The integers inside the problem's classes and functions that scaling may edit."""
+    return find_literals(_parse(problem.source, problem.path), problem.source, NO_SIZE)
 
 
 def apply_overrides(problem: Problem, overrides: Mapping[str, int]) -> str:
     """The problem's source with some levers or literals set; line numbers stay as they are."""
     tree = _parse(problem.source, problem.path)
-    slots = [*module_slots(tree, problem.source), *literal_slots(tree, problem.source)]
+    slots = module_slots(tree, problem.source)
+    if any(name.startswith("@") for name in overrides):
+        found = find_literals(tree, problem.source, NO_SIZE)
+        slots += [Slot(part.name, part.value, part.start, part.end) for part in found]
     known = [slot.name for slot in slots]
     for name in overrides:
         if name not in known:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kernelassay import oracle
+from kernelassay import oracle, recurrent
+from kernelassay.draws import drawing
 from kernelassay.errors import UnsupportedError
 from kernelassay.problem import MODEL_SEED, LoadedProblem
 
@@ -28,7 +29,7 @@ def run_model(
 ) -> list[NDArray[Any]]:
     """The module's own forward in ``dtype``, on a fresh module since train mode changes state.
 
-    ``seed`` is set right before it, as KernelBench does: dropouts draw their masks from it. Raises
+    ``seed`` is that of the numbers the forward draws: masks of dropouts, and :mod:`draws`. Raises
     ``UnsupportedError`` when it returns what no kernel can be compared with.
     """
     model = loaded.build_model(MODEL_SEED)
@@ -41,7 +42,8 @@ def run_model(
     torch.set_default_dtype(dtype)
     torch.manual_seed(seed)
     try:
-        out = model(*cast)
+        with recurrent.whole(), drawing(seed):
+            out = model(*cast)
     finally:
         torch.set_default_dtype(before)
     return [np.ascontiguousarray(t.detach().numpy()) for t in flat_outputs(out)]

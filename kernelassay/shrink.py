@@ -2,22 +2,24 @@
 
 The search starts small, keeps the first sizes that run and still test the operation, and grows
 them back toward the budget. To test the operation still, a size may bring no reduced or normalised
-extent, group or window below its floor, and no output much flatter than the original's. Integers
-at module level move first; sizes written inside classes and functions only where those do not
-suffice. Everything here EXECUTES problem code: call it inside a worker process only.
+extent, group or window below its floor, and no output much flatter than the original's. Where
+module-level integers alone do not do, it also scales the sizes written inside classes and functions
+and cuts repeated layers (:mod:`kernelassay.shrink_network`), at a larger budget. Everything here
+EXECUTES problem code: call it inside a worker process only.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from kernelassay.errors import ProblemError
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.measure import FLOORS, Extent, Measure, TooLargeError, measure
 from kernelassay.problem import Lever, Problem, literals, load
+from kernelassay.shrink_network import network_candidates
 from kernelassay.shrink_sizes import NORM_BATCH, SMALL_BATCH, aligned, candidates, doubled_size
 
 SECONDS = 300.0
@@ -31,6 +33,13 @@ spread of a sum over n terms of both signs grows with the root of n."""
 OVERDRAFT = 4
 """How many times the budget may be spent where nothing within it tests the operation."""
 
+# A problem with this many literals may be a network; so many trials show whether it is not.
+NETWORK_LITERALS, NETWORK_TRIALS = 4, 4
+# Work and elements of whole networks, as multiples of the budget's: at most, and wanted.
+NETWORK_BUDGET = (20, 16)
+NETWORK_WANTED = (2, 8)
+NETWORK_PATIENCE = 16
+
 REFERENCE = (2_000_000_000, 1 << 24)
 """The work and the elements up to which sizes are run to learn the original's spread."""
 
@@ -41,7 +50,7 @@ class Budget:
 
     work: int = 2_000_000
     tensor_bytes: int = 128 << 10
-    operations: int = 2_000
+    operations: int = 500
     longest: int = 1_024
     evaluations: int = 240
 
@@ -49,6 +58,10 @@ class Budget:
     def elements(self) -> int:
         """The largest number of elements a tensor may have."""
         return self.tensor_bytes // _BYTES_PER_ELEMENT
+
+    def times(self, work: int, elements: int) -> Budget:
+        """A budget with more work and larger tensors."""
+        return replace(self, work=work * self.work, tensor_bytes=elements * self.tensor_bytes)
 
 
 Scaled = tuple[str, int, int]  # a size's name, before and after
@@ -72,7 +85,7 @@ class ShrinkReport:
     """What :func:`shrink` did. ``reason`` is empty on success, else why nothing was changed.
 
     ``scaled`` holds module-level sizes by name, and literals inside classes and functions, in
-    place of which another number is read, as ``<value>@<line>``. ``spread`` is the output's,
+    place of which another number is read, as ``@<line>:<column>``. ``spread`` is the output's,
     ``original`` the one it was held against; None where that could not be measured.
     """
 
@@ -110,27 +123,82 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
             # It is small enough and does not work: other sizes would be another problem.
             return ShrinkReport(problem, evaluations=1, reason=_why(search))
     search.original = _original_spread(search)
-    for allowance, levers in itertools.product((1, OVERDRAFT), _lever_sets(search.problem)):
-        search.allowance, search.levers = allowance, levers
-        search.limit = search.evaluations + search.budget.evaluations
-        found = next((sizes for sizes in candidates(levers) if search.fits(sizes)), None)
-        if found is not None and allowance == 1:
-            return search.report(_grown(search, found))
-        if found is not None:
-            return search.report(found, f"over the budget of {search.budget.work}")
+    network_like = len(literals(problem)) >= NETWORK_LITERALS
+    steps = (
+        (_plainly, _as_network, _overdrawn) if network_like else (_plainly, _overdrawn, _as_network)
+    )
+    for step in steps:
+        report = step(search)
+        if report is not None:
+            return report
     if search.flat is not None:
         sizes, why = search.flat
         return search.report(sizes, f"{why} at every size tried")
     return ShrinkReport(problem, evaluations=search.evaluations, reason=_why(search))
 
 
-def _lever_sets(problem: Problem) -> Iterator[tuple[Lever, ...]]:
-    """What may move: the module-level sizes, then the literals in the code as well."""
-    inside = literals(problem)
-    if problem.sizes:
-        yield problem.sizes
-    if inside:
-        yield (*problem.sizes, *inside)
+def _plainly(search: _Search) -> ShrinkReport | None:
+    """Scale the module-level sizes alone, within the budget."""
+    most = NETWORK_TRIALS if len(literals(search.problem)) >= NETWORK_LITERALS else None
+    found = _first(search, 1, most)
+    return None if found is None else search.report(_grown(search, found))
+
+
+def _overdrawn(search: _Search) -> ShrinkReport | None:
+    """The same at :data:`OVERDRAFT` times the budget."""
+    found = _first(search, OVERDRAFT, None)
+    return (
+        None if found is None else search.report(found, f"over the budget of {search.budget.work}")
+    )
+
+
+def _first(search: _Search, allowance: int, most: int | None) -> dict[str, int] | None:
+    search.allowance, search.levers = allowance, search.problem.sizes
+    search.limit = search.evaluations + search.budget.evaluations
+    tried = islice(candidates(search.levers), most) if search.levers else ()
+    return next((sizes for sizes in tried if search.fits(sizes)), None)
+
+
+def _as_network(search: _Search) -> ShrinkReport | None:
+    """Scale as :mod:`shrink_network` proposes: the first sizes that are cheap, else the cheapest.
+
+    A network may cost more than one operation; past :data:`NETWORK_BUDGET` it is not used.
+    """
+    problem = search.problem
+    if search.flat is not None:
+        return None  # its sizes do scale; they leave it a constant
+    cheap = search.budget.times(*NETWORK_WANTED)
+    network = _Search(
+        problem,
+        search.budget.times(*NETWORK_BUDGET),
+        network=True,
+        evaluations=search.evaluations,
+        limit=search.evaluations + search.budget.evaluations,
+        extents=search.extents,
+        original=search.original,
+    )
+    best: dict[str, int] | None = None
+    left = NETWORK_PATIENCE
+    for sizes in network_candidates(problem, literals(problem)):
+        left -= best is not None
+        if left < 0:
+            break
+        if not network.fits(sizes):
+            continue
+        found = network.measured[tuple(sizes.items())]
+        if best is None or found.work < network.measured[tuple(best.items())].work:
+            best = sizes
+        if found.work <= cheap.work and found.elements <= cheap.elements:
+            break
+    search.evaluations = network.evaluations
+    search.refusals += network.refusals
+    search.flat = search.flat or network.flat
+    if best is None:
+        return None
+    moved = sum(name.startswith("@") for name, _, _ in _scaled(problem, best))
+    return network.report(
+        best, *([f"{moved} literals inside its code are scaled"] if moved else [])
+    )
 
 
 def shrink_limited(problem: Problem) -> ShrinkReport:
@@ -154,11 +222,13 @@ class _Search:
     evaluations: int = 0
     limit: int = 1
     allowance: int = 1
+    network: bool = False
     refusals: Counter[str] = field(default_factory=Counter)
     flat: tuple[dict[str, int], str] | None = None
     original: Spread | None = None
     least_work: int | None = None
     measured: dict[tuple[tuple[str, int], ...], Measure] = field(default_factory=dict)
+    tried: dict[tuple[int, tuple[tuple[str, int], ...]], str] = field(default_factory=dict)
     extents: tuple[Extent, ...] = ()
     original_work: Measure | None = None
 
@@ -176,9 +246,16 @@ class _Search:
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Run at ``sizes``; False, with a reason counted, when they do not do."""
-        if self.evaluations >= self.limit:
-            return False
-        self.evaluations += 1
+        key = (self.allowance, tuple(sizes.items()))
+        if key not in self.tried:
+            if self.evaluations >= self.limit:
+                return False
+            self.evaluations += 1
+            before = self.refusals.copy()
+            self.tried[key] = "" if self._runs(sizes) else next(iter(self.refusals - before))
+        return not self.tried[key]
+
+    def _runs(self, sizes: Mapping[str, int]) -> bool:
         try:
             found = measure(load(self.problem, sizes), element_limit=16 * self.budget.elements)
         except TooLargeError:
@@ -206,7 +283,11 @@ class _Search:
         scaled = _scaled(self.problem, sizes)
         shrunk = tuple((name, size) for name, _, size in scaled)
         batches = {lever.name for lever in self.problem.sizes if lever.is_batch}
-        lost = [n for n, old, new in scaled if old % 8 == 0 and new % 8 and n not in batches]
+        lost = [
+            name
+            for name, old, new in scaled
+            if old % 8 == 0 and new % 8 and name not in batches and not name.startswith("@")
+        ]
         if lost:
             notes = (*notes, f"no longer multiples of 8: {', '.join(lost)}")
         if found.constant and (not sizes or (self.original and self.original.constant)):
@@ -243,15 +324,25 @@ class _Search:
         self.refusals[reason] += 1
         return False
 
+    def _floor(self, extent: Extent) -> int:
+        """A network's sums may be half as long as others; statistics need all of it."""
+        statistics = "native" in extent.operation or "softmax" in extent.operation
+        halved = self.network and extent.kind == "reduced" and not statistics
+        return FLOORS[extent.kind] // 2 if halved else FLOORS[extent.kind]
+
     def _too_short(self, found: Measure) -> str:
-        """Which extent fell below its floor and below the original; empty when none did."""
-        if all(extent.length >= FLOORS[extent.kind] for extent in found.extents):
+        """Which extent fell below its floor and below the original; empty when none did.
+
+        In a network it is enough that one window of an operation has the extent: the operations
+        share their kernels, and the last layers of a network see few pixels.
+        """
+        extents = _widest(found.extents) if self.network else found.extents
+        floors = [self._floor(extent) for extent in extents]
+        if all(e.length >= floor for e, floor in zip(extents, floors, strict=True)):
             return ""
-        original = self.extents
-        same = [(e.operation, e.kind) for e in original] == [
-            (e.operation, e.kind) for e in found.extents
-        ]
-        for index, extent in enumerate(found.extents):
+        original = _widest(self.extents) if self.network else self.extents
+        same = [(e.operation, e.kind) for e in original] == [(e.operation, e.kind) for e in extents]
+        for index, extent in enumerate(extents):
             if same:
                 before = original[index].length
             else:
@@ -261,15 +352,26 @@ class _Search:
                         for e in original
                         if e.operation == extent.operation and e.kind == extent.kind
                     ),
-                    default=FLOORS[extent.kind],
+                    default=floors[index],
                 )
-            if extent.length < min(before, FLOORS[extent.kind]):
+            if extent.length < min(before, floors[index]):
                 return f"{extent.operation} would run over {extent.length} instead of {before}"
         return ""
 
 
+def _widest(extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
+    """All reductions, and the largest window and interior of each operation."""
+    largest: dict[tuple[str, str], Extent] = {}
+    for extent in extents:
+        if extent.kind != "reduced":
+            key = (extent.operation, extent.kind)
+            largest[key] = max(extent, largest.get(key, extent), key=lambda e: e.length)
+    return (*(e for e in extents if e.kind == "reduced"), *largest.values())
+
+
 def _scaled(problem: Problem, sizes: Mapping[str, int]) -> tuple[Scaled, ...]:
-    original = {lever.name: lever.value for lever in (*problem.levers, *literals(problem))}
+    original = {lever.name: lever.value for lever in problem.levers}
+    original |= {literal.name: literal.value for literal in literals(problem)}
     return tuple(
         (name, original[name], size) for name, size in sizes.items() if size != original[name]
     )

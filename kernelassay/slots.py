@@ -8,9 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-LITERAL = 16
-"""Integers below this, inside classes and functions, are rather kernel sizes and factors."""
-
 # Words in the names of integers that are no extents, or whose change alters what is computed.
 _NO_SIZE_TEXT = """
     add alpha avgpool axes axis beta beta1 beta2 blocks clamp constant dilation dilations divide
@@ -71,31 +68,6 @@ def module_slots(tree: ast.Module, source: str) -> list[Slot]:
     return sorted((slot for slots in last.values() for slot in slots), key=lambda s: s.start)
 
 
-def literal_slots(tree: ast.Module, source: str) -> list[Slot]:
-    """The integers from :data:`LITERAL` on inside classes and functions, in file order.
-
-    A slot is named ``<value>@<line>``: equal integers of one line have the same name and are set
-    together. What is passed by a name that is no size (``kernel_size=31``) is left out.
-    """
-    span = _spans(source)
-    found = [
-        Slot(f"{value}@{part.lineno}", value, *span(part))
-        for node in tree.body
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef))
-        for part, value in _sizes_in(node)
-    ]
-    return sorted(found, key=lambda slot: slot.start)
-
-
-def _sizes_in(node: ast.AST) -> Iterator[tuple[ast.Constant, int]]:
-    if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= LITERAL:
-        yield node, node.value
-    if isinstance(node, ast.keyword) and words(node.arg or "") & NO_SIZE:
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _sizes_in(child)
-
-
 def _spans(source: str) -> Callable[[ast.expr | ast.stmt], tuple[int, int]]:
     """Maps a node to the bytes of ``source`` it stands in."""
     starts = [0]
@@ -114,6 +86,9 @@ def _spans(source: str) -> Callable[[ast.expr | ast.stmt], tuple[int, int]]:
 
 def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(target, ast.Name):
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+            # [64] * 16: the element is the lever, whatever the number of copies.
+            value = value.left if isinstance(value.left, (ast.Tuple, ast.List)) else value
         if isinstance(value, (ast.Tuple, ast.List)):
             for index, element in enumerate(value.elts):
                 yield f"{target.id}[{index}]", element

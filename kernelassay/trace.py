@@ -12,7 +12,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from kernelassay import recurrent
+from kernelassay.draws import DRAWS, drawing
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernel import TensorMeta
 from kernelassay.problem import device_hint
@@ -33,8 +35,6 @@ KEPT_WHOLE = (
     "kl_div",
     "scaled_dot_product_attention",
 )
-# Kept whole because decomposing unrolls them over time: one layer becomes thousands of nodes.
-RECURRENT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class Traced:
         Equal for one structure at any shapes; a constant that follows from a size, as in
         ``scores / sqrt(features)``, makes another structure, since kernels hold it as a literal.
         """
+        return self._signature
+
+    @cached_property
+    def _signature(self) -> str:
         lines = [
             f"{node.name}={node.op}:{_target_name(node)}"
             f"({','.join(source.name for source in node.all_input_nodes)}){_constants(node)}"
@@ -95,15 +99,15 @@ class Traced:
     ) -> dict[str, Tensor]:
         """Interpret the graph node by node and return every tensor it computes, by node name.
 
-        ``seed`` is that of the masks of dropouts, if the graph has any. Placeholders are included.
-        Nodes that make new tensors do so on the device of the fed tensors, whatever device the
-        module was traced on. Other arguments as for :meth:`feed`.
+        ``seed`` is that of the numbers the graph draws, masks of dropouts among them. Placeholders
+        are included. Nodes that make new tensors do so on the device of the fed tensors, whatever
+        device the module was traced on. Other arguments as for :meth:`feed`.
         """
         values = self.feed(state, inputs)
         device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
         if any(str(node.target) == MASK for node in self.nodes.values()):
             torch.manual_seed(seed)
-        with torch.no_grad():
+        with torch.no_grad(), drawing(seed):
             for name, node in self.nodes.items():
                 if node.op != "placeholder":
                     values[name] = evaluate(node, values, device)
@@ -143,18 +147,25 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
     """Export ``module`` at the shapes of ``inputs`` and decompose it to core ATen.
 
     The module is exported as it is, which is train mode unless its constructor changed it; it is
-    never copied, because a copy detaches closures over ``self`` and freezes their weights.
+    never copied, because a copy detaches closures over ``self`` and freezes their weights. Tensors
+    that are plain attributes become buffers that are not part of its state dict: export refuses to
+    let a forward change any other.
 
     Raises:
         ProblemError: ``torch.export`` refuses the module.
-        UnsupportedError: the graph draws random numbers other than a dropout's mask, has
-            data-dependent shapes, writes to an input, returns a constant, or froze a floating-point
-            tensor into its code.
+        UnsupportedError: the graph draws random numbers by a tensor's values other than a
+            dropout's mask, has data-dependent shapes, writes to an input, returns a constant, or
+            froze a floating-point tensor into its code.
     """
+    _hold_as_buffers(module)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
+        # A module that sets its attributes anew, as recurrent layers do with their weights.
+        warnings.filterwarnings("ignore", "The tensor attributes? ", UserWarning)
         try:
-            exported = torch.export.export(module, inputs).run_decompositions(_decompositions())
+            with recurrent.whole():
+                exported = torch.export.export(module, inputs)
+            exported = exported.run_decompositions(_decompositions())
         except Exception as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
             raise ProblemError(
@@ -173,13 +184,20 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
     return Traced(graph_module, nodes, parameters, user_inputs, outputs, constants)
 
 
+def _hold_as_buffers(module: nn.Module) -> None:
+    for part in module.modules():
+        plain = [name for name, value in vars(part).items() if isinstance(value, Tensor)]
+        for name in plain:
+            value = vars(part).pop(name)
+            part.register_buffer(name, value, persistent=False)
+
+
 @lru_cache(maxsize=1)
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     # Building the table takes two seconds, decomposing with it a sixth of one.
     table = torch.export.default_decompositions()
-    for name in [f"{op}.default" for op in KEPT_WHOLE] + list(RECURRENT):
-        operator_name, overload = name.split(".")
-        table.pop(getattr(getattr(torch.ops.aten, operator_name), overload), None)
+    for name in KEPT_WHOLE:
+        table.pop(getattr(torch.ops.aten, name).default, None)
     return dict(table.items())
 
 
@@ -251,7 +269,8 @@ def _refuse_unsupported(nodes: Iterable[fx.Node]) -> None:
     random, dynamic = [], []
     for node in nodes:
         tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags and not _draws_nothing(node):
+        seeded = torch.Tag.nondeterministic_seeded in tags and not _draws_nothing(node)
+        if seeded or _is_dropped_between_layers(node):
             random.append(_target_name(node))
         if torch.Tag.data_dependent_output in tags or not _is_static(node.meta.get("val")):
             dynamic.append(_target_name(node))
@@ -271,10 +290,20 @@ def _draws_nothing(node: fx.Node) -> bool:
     if is_active_dropout(node):
         return True  # it will be split into a mask and a product
     name = _target_name(node)
+    if name in DRAWS:
+        return True  # a value like an input's: see kernelassay.draws
     if "scaled_dot_product_attention" in name:
         given = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
         return bool(given == 0.0)
     return "dropout" in name and (node.args[1] == 0.0 or node.args[2] is False)
+
+
+def _is_dropped_between_layers(node: fx.Node) -> bool:
+    """Whether a recurrent network has a dropout between its layers that is on."""
+    if not _target_name(node).startswith("kernelassay."):
+        return False
+    layers, dropout, train = node.args[4:7]
+    return bool(layers > 1 and dropout and train)
 
 
 def _constants(node: fx.Node) -> tuple[Any, ...]:

@@ -22,6 +22,12 @@ def refusal(*cells, official=False, magnitude=100.0, reference_error=0.0):
     )
 
 
+def test_on_official_inputs_a_kernel_may_stray_as_a_network_makes_the_reference_stray():
+    cell = result("original/k", 5e-4)
+    assert "strays" in refusal(cell, official=True, reference_error=5e-5)
+    assert refusal(cell, official=True, reference_error=1e-4) == ""
+
+
 def test_a_kernel_that_agrees_is_admitted():
     assert refusal(result("original/k", 1e-5), result("benign/k/plain", 1e-5), official=True) == ""
 

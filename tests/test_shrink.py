@@ -127,7 +127,7 @@ def test_a_wide_dilated_kernel_keeps_its_interior(problem):
 
 def test_sizes_inside_functions_move_only_where_the_others_do_not_suffice(problem):
     report = shrink(problem("batch_size = 8\n", "batch_size, 3000, 4000", "x + 1"))
-    assert {"3000@12", "4000@12"} <= set(sizes(report))
+    assert {3000, 4000} <= {old for name, old, _ in report.scaled if name.startswith("@")}
     assert load(report.problem).draw(1)[0].numel() <= Budget().elements
     report = shrink(problem("M = 8192\n", "M, 64", "x + 1"))
     assert set(sizes(report)) == {"M"}
@@ -218,3 +218,48 @@ def test_the_evaluation_limit_bounds_the_search(problem):
     budget = dataclasses.replace(Budget(), evaluations=3)
     report = shrink(problem("M = 8\n", "M, 15**6", "x + 1"), budget=budget)
     assert report.evaluations <= 2 * 3
+
+
+NETWORK = """
+import torch
+from torch import nn
+block_layers = [9, 3]
+class Model(nn.Module):
+    def __init__(self, depths):
+        super().__init__()
+        parts, width = [nn.Conv2d(3, 64, 3, padding=1)], 64
+        for depth in depths:
+            for _ in range(depth):
+                parts += [nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+            parts += [nn.Conv2d(width, 2 * width, 3, padding=1), nn.MaxPool2d(4, 4)]
+            width = 2 * width
+        self.body = nn.Sequential(*parts)
+        self.head = nn.Linear(256 * 14 * 14, 1000)
+    def forward(self, x):
+        return self.head(self.body(x).flatten(1))
+def get_inputs():
+    return [torch.rand(10, 3, 224, 224)]
+def get_init_inputs():
+    return [block_layers]
+"""
+
+
+def test_a_network_gives_up_channels_pixels_and_repeated_layers_together(tmp_path):
+    path = tmp_path / "network.py"
+    path.write_text(NETWORK)
+    report = shrink(read_problem(path))
+    assert report.reason == ""
+    changed = {(name, old): new for name, old, new in report.scaled}
+    assert changed["block_layers[0]", 9] == changed["block_layers[1]", 3] == 2
+    (side,) = {new for (_, old), new in changed.items() if old == 224}
+    assert {new for (_, old), new in changed.items() if old == 14} == {side // 16}
+    (channels,) = {new for (_, old), new in changed.items() if old == 64}
+    assert 8 <= channels < 64
+    model = load(report.problem).build_model()
+    assert model.head.in_features == 4 * channels * (side // 16) ** 2
+
+
+def test_a_product_past_the_limit_is_not_computed(problem):
+    wide = load(problem("M = 4\nN = 300000\n", "N, M", "x @ x.t()"))
+    with pytest.raises(TooLargeError, match="90000000000 elements"):
+        measure(wide, element_limit=1 << 22)

@@ -106,11 +106,11 @@ def test_meta_tells_shape_and_dtype() -> None:
 
 class Noisy(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return x + torch.rand_like(x)
+        return x + torch.bernoulli(x)
 
 
-def test_random_operators_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="rand"):
+def test_draws_that_depend_on_values_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="bernoulli"):
         trace(Noisy(), (image(),))
 
 
@@ -169,9 +169,45 @@ def test_attention_stays_whole_and_is_random_only_with_dropout() -> None:
         attend(0.1)
 
 
-def test_recurrent_layers_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="lstm"):
-        trace(nn.LSTM(3, 4), (torch.rand(5, 2, 3),))
+def test_a_recurrent_network_of_many_steps_is_one_operator_and_computes_the_same() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = nn.GRU(3, 4, 2)
+
+        def forward(self, x: Tensor, h: Tensor) -> Tensor:
+            return self.gru(x, h)[0]
+
+    module, inputs = Last(), (torch.rand(64, 2, 3), torch.rand(2, 2, 4))
+    traced = trace(module, inputs)
+    operators = [str(n.target) for n in traced.nodes.values() if n.op == "call_function"]
+    assert operators[0] == "kernelassay.gru.default"
+    assert len(operators) == 2
+    output = traced.run(state_of(module), inputs)[traced.outputs[0]]
+    assert torch.equal(output, module(*inputs))
+
+
+def test_a_dropout_between_recurrent_layers_is_random() -> None:
+    module = nn.RNN(3, 4, 2, dropout=0.5)
+    with pytest.raises(UnsupportedError, match="rnn_tanh"):
+        trace(module, (torch.rand(5, 2, 3), torch.zeros(2, 2, 4)))
+    trace(module.eval(), (torch.rand(5, 2, 3), torch.zeros(2, 2, 4)))
+
+
+def test_a_tensor_attribute_that_the_forward_changes_is_traced() -> None:
+    class Stateful(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = torch.full((2, 3), 7.0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.hidden = torch.tanh(x + self.hidden)
+            return self.hidden * 2
+
+    x = torch.rand(2, 3)
+    traced = trace(Stateful(), (x,))
+    outputs = traced.run({}, (x,))
+    assert torch.equal(outputs[traced.outputs[0]], torch.tanh(x + 7.0) * 2)
 
 
 def test_a_frozen_floating_point_tensor_is_refused() -> None:

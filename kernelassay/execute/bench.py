@@ -10,7 +10,7 @@ This module executes problem code, so it is used inside worker processes only.
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +38,8 @@ from kernelassay.user.whole import trace_whole, whole_call
 MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
 FUEL_FACTOR = 20
+OPEN_WINDOWS = 128
+"""How many buffers the calls of a bench hold at once: half of the device's windows."""
 FUEL_FLOOR = 10_000
 
 ORIGINAL = "original"
@@ -82,8 +84,12 @@ class InputFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A call on this input: scalar arguments, buffers, and what depends on its outputs."""
+    """A call on this input: scalar arguments, buffers, and what depends on its outputs.
 
+    ``buffers`` and the views of ``outputs`` exist while the call is open (see ``_open``).
+    """
+
+    call: Call
     scalars: Mapping[str, Scalar]
     operands: dict[str, NDArray[Any]]
     buffers: dict[str, Buffer]
@@ -179,6 +185,7 @@ class InputBench:
             self.values = self.traced.run(state, self.inputs, spec.seed)
         self._bound: dict[str, _Bound] = {}
         self._baselines: dict[tuple[str, str], _Baseline] = {}
+        self._opened: OrderedDict[str, _Bound] = OrderedDict()
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -208,7 +215,7 @@ class InputBench:
         :meth:`prepare` must have run before.
         """
         baseline = self._baselines[candidate.call, candidate.style]
-        bound = self._bound[candidate.call]
+        bound = self._bind(candidate.call)
         return self._spliced(candidate, bound, baseline, order or self.spec.order)
 
     def controls(self) -> Iterator[Cell]:
@@ -225,9 +232,8 @@ class InputBench:
 
     def close(self) -> None:
         """Give the buffers back."""
-        for bound in self._bound.values():
-            for buffer in bound.buffers.values():
-                buffer.release()
+        while self._opened:
+            self._shut()
         self._bound.clear()
         self._baselines.clear()
 
@@ -297,35 +303,60 @@ class InputBench:
         return races if same else frozenset()
 
     def _bind(self, call_id: str) -> _Bound:
+        """The call on this input, with its buffers."""
         if call_id not in self._bound:
             self._bound[call_id] = self._bind_anew(self.bench.call(call_id))
-        return self._bound[call_id]
+        return self._open(self._bound[call_id])
 
     def _bind_anew(self, call: Call) -> _Bound:
-        device = self.bench.device
-        if device is None:
-            raise RuntimeError("this bench was made without a device")
         scalars = bind(call, self.traced)
         operands: dict[str, NDArray[Any]] = {}
-        buffers: dict[str, Buffer] = {}
         for parameter, name in call.operands:
             array = np.ascontiguousarray(self.values[name].detach().contiguous().numpy())
-            buffer = device.buffer(parameter, array.nbytes, role="operand")
             operands[parameter] = array.reshape(-1).view(np.uint8)
-            buffer.array[:] = operands[parameter]
-            buffers[parameter] = buffer
         starts = {p: self.values[name].detach().contiguous().numpy() for p, name in call.starts}
-        outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]] = {}
+        downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
+        return _Bound(call, scalars, operands, {}, {}, starts, downstream)
+
+    def _open(self, bound: _Bound) -> _Bound:
+        """Give a call its buffers, if it has none; those used longest ago give way.
+
+        A network has more calls than the device has windows.
+        """
+        call, device = bound.call, self.bench.device
+        if device is None:
+            raise RuntimeError("this bench was made without a device")
+        if call.id in self._opened:
+            self._opened.move_to_end(call.id)
+            return bound
+        needed = len(call.operands) + len(call.outputs)
+        while self._opened and needed + self._windows() > OPEN_WINDOWS:
+            self._shut()
+        self._opened[call.id] = bound
+        for parameter, array in bound.operands.items():
+            buffer = device.buffer(parameter, array.nbytes, role="operand")
+            buffer.array[:] = array
+            bound.buffers[parameter] = buffer
         for parameter, name in call.outputs:
             value = self.values[name]
-            role: Role = "updated" if parameter in starts else "output"
+            role: Role = "updated" if parameter in bound.starts else "output"
             buffer = device.buffer(parameter, value.numel() * value.element_size(), role=role)
             dtype = meta(self.traced.nodes[name]).dtype
             view = buffer.array.view(np.dtype(dtype)).reshape(tuple(value.shape))
-            outputs[parameter] = (name, value, view)
-            buffers[parameter] = buffer
-        downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
-        return _Bound(scalars, operands, buffers, outputs, starts, downstream)
+            bound.outputs[parameter] = (name, value, view)
+            bound.buffers[parameter] = buffer
+        return bound
+
+    def _windows(self) -> int:
+        return sum(len(bound.buffers) for bound in self._opened.values())
+
+    def _shut(self) -> None:
+        """Give back the buffers of the call that was used longest ago."""
+        _, bound = self._opened.popitem(last=False)
+        for buffer in bound.buffers.values():
+            buffer.release()
+        bound.buffers.clear()
+        bound.outputs.clear()
 
     def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
         order: list[str] = []

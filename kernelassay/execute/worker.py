@@ -319,6 +319,8 @@ def serve(pipe: Connection) -> None:
             return
         try:
             if isinstance(request, Open):
+                if bench is not None and bench.device is not None:
+                    bench.device.close()
                 bench = None
                 bench = _open(request)
                 pipe.send(_call_infos(bench))

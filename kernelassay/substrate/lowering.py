@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import fx
 
+from kernelassay.draws import DRAWS
 from kernelassay.errors import UnsupportedError
 from kernelassay.kernel import Call, Scalar
 from kernelassay.substrate.fusion import group_pointwise
@@ -60,6 +61,7 @@ FREE = frozenset(
         "aten.unfold.default",
         "aten.diagonal.default",
         "aten.clone.default",
+        "aten.copy.default",
         "aten.repeat.default",
         "aten.lift_fresh_copy.default",
         "aten.arange.start_step",
@@ -74,6 +76,7 @@ FREE = frozenset(
         "aten.ones_like.default",
         "aten.bernoulli.p",  # a dropout's mask, see randomness.py
         "aten._assert_tensor_metadata.default",
+        *DRAWS,
     }
 )
 

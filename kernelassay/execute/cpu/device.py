@@ -209,6 +209,10 @@ class CpuDevice:
             if self._pooled > _POOLED_SCRATCH:
                 self._empty_pool()
 
+    def close(self) -> None:
+        """Give back the pooled scratch buffers, whose windows the process's next device needs."""
+        self._empty_pool()
+
     def _take(self, wanted: Scratch) -> Buffer:
         pooled = self._pool.get(wanted.nbytes)
         if pooled:

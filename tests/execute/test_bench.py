@@ -1,0 +1,106 @@
+"""A network with more calls than the device has buffers runs like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelassay import cell
+from kernelassay.compile import parse_launcher
+from kernelassay.execute import bench as benches
+from kernelassay.execute.bench import InputBench, ProblemBench
+from kernelassay.execute.cpu import CpuDevice, build_original, build_runtime
+from kernelassay.execute.worker import CallInfo
+from kernelassay.inputs import official_inputs
+from kernelassay.population import Toolbox, correct_kernels
+from kernelassay.problem import Problem, read_problem
+
+NETWORK = """
+import torch
+from torch import nn
+layers = {layers}
+class Model(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.body = nn.ModuleList(nn.Linear(8, 8) for _ in range(layers))
+    def forward(self, x):
+        start = torch.randn(x.shape[0], 8)
+        for part in self.body:
+            start = torch.tanh(part(start + x))
+        return start
+def get_inputs():
+    return [torch.rand(3, 8)]
+def get_init_inputs():
+    return [layers]
+"""
+
+
+@pytest.fixture
+def network(tmp_path: Path):
+    def make(layers: int) -> Problem:
+        path = tmp_path / "network.py"
+        path.write_text(NETWORK.format(layers=layers))
+        return read_problem(path)
+
+    return make
+
+
+@pytest.fixture
+def prepared(device, compiler, cache_dir):
+    def prepare(problem: Problem):
+        bench = ProblemBench(problem, device)
+        infos = tuple(CallInfo(c.id, c.template, c.sources, c.nodes) for c in bench.calls)
+        tools = Toolbox(compiler, Path(), cache_dir)
+        correct = correct_kernels(problem.id, infos, tools)
+        return InputBench(bench, official_inputs()[0]), correct
+
+    return prepare
+
+
+def test_a_bench_holds_few_buffers_at_a_time(network, prepared, monkeypatch):
+    monkeypatch.setattr(benches, "OPEN_WINDOWS", 8)
+    bench, correct = prepared(network(6))
+    cells = bench.prepare(correct.originals)
+    assert set(cells) == {call.id for call in bench.bench.calls}
+    assert len(cells) == 13
+    assert bench._windows() <= 8
+    # Calls whose buffers were given back run again, in any order, and splice as before.
+    plain = [c for c in correct.benign if c.id.endswith("/plain")]
+    for candidate in reversed(plain):
+        found = bench.run(candidate)
+        assert found.outcome == cell.OK
+        assert found.exact.critical_tolerance < 1e-5
+        assert bench._windows() <= 8
+    again = bench.run(correct.originals[plain[0].call])
+    assert not again.infected
+    bench.close()
+    assert bench._windows() == 0
+
+
+def test_both_references_and_the_graph_start_from_the_same_drawn_state(network, prepared):
+    bench, correct = prepared(network(1))
+    facts = bench.facts()
+    assert facts.reference_error < 1e-5
+    assert all(c.exact.critical_tolerance < 1e-5 for c in bench.prepare(correct.originals).values())
+    bench.close()
+
+
+def test_a_closed_device_leaves_its_windows_to_the_next(compiler, cache_dir):
+    runtime = build_runtime(compiler, cache_dir)
+    image = build_original(SCRATCH, cache_dir, compiler)
+    for nbytes in range(4, 4 * 400, 4):  # more sizes than there are windows
+        device = CpuDevice(runtime)
+        plan = parse_launcher(SCRATCH).plan({"n": nbytes})
+        assert device.run(image, plan, {}, fuel=1000).outcome == cell.OK
+        device.close()
+
+
+SCRATCH = """
+__global__ void fill(char* p, int n) { p[threadIdx.x] = 0; }
+void launch(int n) {
+    char* p;
+    cudaMalloc(&p, n);
+    fill<<<dim3(1), dim3(1)>>>(p, n);
+}
+"""
