@@ -160,17 +160,25 @@ def _first(search: _Search, allowance: int, most: int | None) -> dict[str, int] 
 
 
 def _as_network(search: _Search) -> ShrinkReport | None:
-    """Scale as :mod:`shrink_network` proposes: the first sizes that are cheap, else the cheapest.
+    """Scale literals too, as :mod:`shrink_network` proposes.
 
-    A network may cost more than one operation; past :data:`NETWORK_BUDGET` it is not used.
+    A single operation stays within the budget if it can. A network may cost more: the first sizes
+    that are cheap, else the cheapest, at most :data:`NETWORK_BUDGET` times the budget.
     """
-    problem = search.problem
     if search.flat is not None:
         return None  # its sizes do scale; they leave it a constant
-    cheap = search.budget.times(*NETWORK_WANTED)
+    wide = (search.budget.times(*NETWORK_BUDGET), search.budget.times(*NETWORK_WANTED))
+    if len(literals(search.problem)) >= NETWORK_LITERALS:
+        return _network_within(search, *wide)
+    within = _network_within(search, search.budget, search.budget)
+    return within or _network_within(search, *wide)
+
+
+def _network_within(search: _Search, most: Budget, wanted: Budget) -> ShrinkReport | None:
+    problem = search.problem
     network = _Search(
         problem,
-        search.budget.times(*NETWORK_BUDGET),
+        most,
         network=True,
         evaluations=search.evaluations,
         limit=search.evaluations + search.budget.evaluations,
@@ -188,7 +196,7 @@ def _as_network(search: _Search) -> ShrinkReport | None:
         found = network.measured[tuple(sizes.items())]
         if best is None or found.work < network.measured[tuple(best.items())].work:
             best = sizes
-        if found.work <= cheap.work and found.elements <= cheap.elements:
+        if found.work <= wanted.work and found.elements <= wanted.elements:
             break
     search.evaluations = network.evaluations
     search.refusals += network.refusals
@@ -196,9 +204,8 @@ def _as_network(search: _Search) -> ShrinkReport | None:
     if best is None:
         return None
     moved = sum(name.startswith("@") for name, _, _ in _scaled(problem, best))
-    return network.report(
-        best, *([f"{moved} literals inside its code are scaled"] if moved else [])
-    )
+    notes = [f"{moved} literals inside its code are scaled"] if moved else []
+    return network.report(best, *notes)
 
 
 def shrink_limited(problem: Problem) -> ShrinkReport:
