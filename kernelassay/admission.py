@@ -24,7 +24,8 @@ from kernelassay.execute.worker import Worker
 from kernelassay.plan import GateOptions
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
-from kernelassay.shrink import Scaled, ShrinkReport, shrink_limited
+from kernelassay.shrink import shrink_limited
+from kernelassay.shrink_search import Scaled, ShrinkReport
 from kernelassay.tasks import run_task
 
 STAGES = ("shrink", "trace", "lower", "build", "inputs", "gate")

@@ -10,26 +10,20 @@ EXECUTES problem code: call it inside a worker process only.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from kernelassay.errors import ProblemError
 from kernelassay.execute.sandbox import run_limited
-from kernelassay.measure import FLOORS, Extent, Measure, TooLargeError, measure
-from kernelassay.problem import Lever, Problem, literals, load
+from kernelassay.measure import measure
+from kernelassay.problem import Problem, literals, load
 from kernelassay.shrink_network import network_candidates
+from kernelassay.shrink_search import Budget, Search, ShrinkReport, Spread, scaled_by
 from kernelassay.shrink_sizes import NORM_BATCH, SMALL_BATCH, aligned, candidates, doubled_size
 
 SECONDS = 300.0
 MEMORY_BYTES = 8 << 30
-_BYTES_PER_ELEMENT = 4
-
-SPREAD_SHARE = 1 / 32
-"""How much of the original output's spread must stay. Honest shrinking may lose some of it: the
-spread of a sum over n terms of both signs grows with the root of n."""
-
 OVERDRAFT = 4
 """How many times the budget may be spent where nothing within it tests the operation."""
 
@@ -44,67 +38,6 @@ REFERENCE = (2_000_000_000, 1 << 24)
 """The work and the elements up to which sizes are run to learn the original's spread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What one forward pass may cost: ``work`` in FLOP or elements touched (see ``Measure``)."""
-
-    work: int = 2_000_000
-    tensor_bytes: int = 128 << 10
-    operations: int = 500
-    longest: int = 1_024
-    evaluations: int = 240
-
-    @property
-    def elements(self) -> int:
-        """The largest number of elements a tensor may have."""
-        return self.tensor_bytes // _BYTES_PER_ELEMENT
-
-    def times(self, work: int, elements: int) -> Budget:
-        """A budget with more work and larger tensors."""
-        return replace(self, work=work * self.work, tensor_bytes=elements * self.tensor_bytes)
-
-
-Scaled = tuple[str, int, int]  # a size's name, before and after
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The spread of an output (see ``Measure``) and the sizes, as ``scaled``, it was measured at.
-
-    No sizes means the original ones. Where those are too large to run, the batch gives way first,
-    then all sizes alike.
-    """
-
-    value: float
-    constant: bool
-    scaled: tuple[Scaled, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ShrinkReport:
-    """What :func:`shrink` did. ``reason`` is empty on success, else why nothing was changed.
-
-    ``scaled`` holds module-level sizes by name, and literals inside classes and functions, in
-    place of which another number is read, as ``@<line>:<column>``. ``spread`` is the output's,
-    ``original`` the one it was held against; None where that could not be measured.
-    """
-
-    problem: Problem
-    scaled: tuple[Scaled, ...] = ()
-    work: int = 0
-    elements: int = 0
-    evaluations: int = 0
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-    spread: float | None = None
-    original: Spread | None = None
-
-    @property
-    def official(self) -> bool:
-        """Whether the sizes are still the problem's own."""
-        return self.problem.official_shape
-
-
 def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
     """Scale ``problem`` down to ``budget``. A problem that fits already is returned as it is.
 
@@ -114,7 +47,7 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
     that were multiples of 16 or 8 stay so, odd ones stay odd. Raises ``ProblemError`` when the
     problem does not import.
     """
-    search = _Search(replace(problem, shrunk=()), budget or Budget())
+    search = Search(replace(problem, shrunk=()), budget or Budget())
     load(search.problem)  # an import error is the user's to see, not a refused candidate
     if search.affords_original():
         if search.fits({}):
@@ -137,14 +70,14 @@ def shrink(problem: Problem, *, budget: Budget | None = None) -> ShrinkReport:
     return ShrinkReport(problem, evaluations=search.evaluations, reason=_why(search))
 
 
-def _plainly(search: _Search) -> ShrinkReport | None:
+def _plainly(search: Search) -> ShrinkReport | None:
     """Scale the module-level sizes alone, within the budget."""
     most = NETWORK_TRIALS if len(literals(search.problem)) >= NETWORK_LITERALS else None
     found = _first(search, 1, most)
     return None if found is None else search.report(_grown(search, found))
 
 
-def _overdrawn(search: _Search) -> ShrinkReport | None:
+def _overdrawn(search: Search) -> ShrinkReport | None:
     """The same at :data:`OVERDRAFT` times the budget."""
     found = _first(search, OVERDRAFT, None)
     return (
@@ -152,14 +85,14 @@ def _overdrawn(search: _Search) -> ShrinkReport | None:
     )
 
 
-def _first(search: _Search, allowance: int, most: int | None) -> dict[str, int] | None:
+def _first(search: Search, allowance: int, most: int | None) -> dict[str, int] | None:
     search.allowance, search.levers = allowance, search.problem.sizes
     search.limit = search.evaluations + search.budget.evaluations
     tried = islice(candidates(search.levers), most) if search.levers else ()
     return next((sizes for sizes in tried if search.fits(sizes)), None)
 
 
-def _as_network(search: _Search) -> ShrinkReport | None:
+def _as_network(search: Search) -> ShrinkReport | None:
     """Scale literals too, as :mod:`shrink_network` proposes.
 
     A single operation stays within the budget if it can. A network may cost more: the first sizes
@@ -174,9 +107,9 @@ def _as_network(search: _Search) -> ShrinkReport | None:
     return within or _network_within(search, *wide)
 
 
-def _network_within(search: _Search, most: Budget, wanted: Budget) -> ShrinkReport | None:
+def _network_within(search: Search, most: Budget, wanted: Budget) -> ShrinkReport | None:
     problem = search.problem
-    network = _Search(
+    network = Search(
         problem,
         most,
         network=True,
@@ -203,7 +136,7 @@ def _network_within(search: _Search, most: Budget, wanted: Budget) -> ShrinkRepo
     search.flat = search.flat or network.flat
     if best is None:
         return None
-    moved = sum(name.startswith("@") for name, _, _ in _scaled(problem, best))
+    moved = sum(name.startswith("@") for name, _, _ in scaled_by(problem, best))
     notes = [f"{moved} literals inside its code are scaled"] if moved else []
     return network.report(best, *notes)
 
@@ -218,176 +151,10 @@ def shrink_limited(problem: Problem) -> ShrinkReport:
         return ShrinkReport(problem, reason=str(error))
 
 
-# ---- one candidate -----------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Search:
-    problem: Problem
-    budget: Budget
-    levers: tuple[Lever, ...] = ()
-    evaluations: int = 0
-    limit: int = 1
-    allowance: int = 1
-    network: bool = False
-    refusals: Counter[str] = field(default_factory=Counter)
-    flat: tuple[dict[str, int], str] | None = None
-    original: Spread | None = None
-    least_work: int | None = None
-    measured: dict[tuple[tuple[str, int], ...], Measure] = field(default_factory=dict)
-    tried: dict[tuple[int, tuple[tuple[str, int], ...]], str] = field(default_factory=dict)
-    extents: tuple[Extent, ...] = ()
-    original_work: Measure | None = None
-
-    def affords_original(self) -> bool:
-        """Whether the original sizes are within the budget, without computing any data."""
-        try:
-            found = measure(load(self.problem), fake=True)
-        except Exception:
-            # Data-dependent code does not run without data: the plain floors hold then, and the
-            # element limit guards the real run.
-            return True
-        self.extents = found.extents
-        self.original_work = found
-        return not self._over_budget(found)
-
-    def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Run at ``sizes``; False, with a reason counted, when they do not do."""
-        key = (self.allowance, tuple(sizes.items()))
-        if key not in self.tried:
-            if self.evaluations >= self.limit:
-                return False
-            self.evaluations += 1
-            before = self.refusals.copy()
-            self.tried[key] = "" if self._runs(sizes) else next(iter(self.refusals - before))
-        return not self.tried[key]
-
-    def _runs(self, sizes: Mapping[str, int]) -> bool:
-        try:
-            found = measure(load(self.problem, sizes), element_limit=16 * self.budget.elements)
-        except TooLargeError:
-            return self._refuse("too large")
-        except ProblemError as error:
-            return self._refuse(error.what)
-        if self._over_budget(found):
-            if found.work > self.allowance * self.budget.work:
-                self.least_work = min(self.least_work or found.work, found.work)
-            return self._refuse("too large")
-        if not found.finite:
-            return self._refuse("the output is not finite")
-        short = self._too_short(found)
-        if sizes and short:
-            return self._refuse(short)
-        self.measured[tuple(sizes.items())] = found
-        flat = self._too_flat(found) if sizes else ""
-        if flat:
-            self.flat = self.flat or (dict(sizes), flat)
-            return self._refuse(flat)
-        return True
-
-    def report(self, sizes: Mapping[str, int], *notes: str) -> ShrinkReport:
-        found = self.measured[tuple(sizes.items())]
-        scaled = _scaled(self.problem, sizes)
-        shrunk = tuple((name, size) for name, _, size in scaled)
-        batches = {lever.name for lever in self.problem.sizes if lever.is_batch}
-        lost = [
-            name
-            for name, old, new in scaled
-            if old % 8 == 0 and new % 8 and name not in batches and not name.startswith("@")
-        ]
-        if lost:
-            notes = (*notes, f"no longer multiples of 8: {', '.join(lost)}")
-        if found.constant and (not sizes or (self.original and self.original.constant)):
-            notes = (*notes, "the original's output is constant")
-        return ShrinkReport(
-            replace(self.problem, shrunk=shrunk),
-            scaled,
-            found.work,
-            found.elements,
-            self.evaluations,
-            "",
-            notes,
-            found.spread,
-            self.original if sizes else Spread(found.spread, found.constant),
-        )
-
-    def _over_budget(self, found: Measure) -> bool:
-        return (
-            found.work > self.allowance * self.budget.work
-            or found.elements > self.allowance * self.budget.elements
-            or found.operations > self.budget.operations
-        )
-
-    def _too_flat(self, found: Measure) -> str:
-        """How the output lost what the original's had; empty when it did not."""
-        original = self.original
-        if found.constant:
-            return "" if original and original.constant else "the output is constant"
-        if original and found.spread < SPREAD_SHARE * original.value:
-            return f"the output spreads {found.spread:.1e} instead of {original.value:.1e}"
-        return ""
-
-    def _refuse(self, reason: str) -> bool:
-        self.refusals[reason] += 1
-        return False
-
-    def _floor(self, extent: Extent) -> int:
-        """A network's sums may be half as long as others; statistics need all of it."""
-        statistics = "native" in extent.operation or "softmax" in extent.operation
-        halved = self.network and extent.kind == "reduced" and not statistics
-        return FLOORS[extent.kind] // 2 if halved else FLOORS[extent.kind]
-
-    def _too_short(self, found: Measure) -> str:
-        """Which extent fell below its floor and below the original; empty when none did.
-
-        In a network it is enough that one window of an operation has the extent: the operations
-        share their kernels, and the last layers of a network see few pixels.
-        """
-        extents = _widest(found.extents) if self.network else found.extents
-        floors = [self._floor(extent) for extent in extents]
-        if all(e.length >= floor for e, floor in zip(extents, floors, strict=True)):
-            return ""
-        original = _widest(self.extents) if self.network else self.extents
-        same = [(e.operation, e.kind) for e in original] == [(e.operation, e.kind) for e in extents]
-        for index, extent in enumerate(extents):
-            if same:
-                before = original[index].length
-            else:
-                before = min(
-                    (
-                        e.length
-                        for e in original
-                        if e.operation == extent.operation and e.kind == extent.kind
-                    ),
-                    default=floors[index],
-                )
-            if extent.length < min(before, floors[index]):
-                return f"{extent.operation} would run over {extent.length} instead of {before}"
-        return ""
-
-
-def _widest(extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
-    """All reductions, and the largest window and interior of each operation."""
-    largest: dict[tuple[str, str], Extent] = {}
-    for extent in extents:
-        if extent.kind != "reduced":
-            key = (extent.operation, extent.kind)
-            largest[key] = max(extent, largest.get(key, extent), key=lambda e: e.length)
-    return (*(e for e in extents if e.kind == "reduced"), *largest.values())
-
-
-def _scaled(problem: Problem, sizes: Mapping[str, int]) -> tuple[Scaled, ...]:
-    original = {lever.name: lever.value for lever in problem.levers}
-    original |= {literal.name: literal.value for literal in literals(problem)}
-    return tuple(
-        (name, original[name], size) for name, size in sizes.items() if size != original[name]
-    )
-
-
 # ---- the original's spread ---------------------------------------------------------------------
 
 
-def _original_spread(search: _Search) -> Spread | None:
+def _original_spread(search: Search) -> Spread | None:
     """The spread at the largest sizes that are cheap enough to run once; None if none run."""
     work, elements = REFERENCE
     for sizes in _reference_sizes(search.problem):
@@ -400,7 +167,7 @@ def _original_spread(search: _Search) -> Spread | None:
         except Exception:  # these sizes do not run, or not without data
             continue
         if found.finite:
-            return Spread(found.spread, found.constant, _scaled(search.problem, sizes))
+            return Spread(found.spread, found.constant, scaled_by(search.problem, sizes))
     return None
 
 
@@ -418,7 +185,7 @@ def _reference_sizes(problem: Problem) -> Iterator[dict[str, int]]:
 # ---- growing ---------------------------------------------------------------------------------
 
 
-def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
+def _grown(search: Search, sizes: dict[str, int]) -> dict[str, int]:
     """Double all sizes together, then one at a time from the smallest, while they fit.
 
     A step that would make two sizes equal that differ in the original is left out. The batch comes
@@ -460,7 +227,7 @@ def _grown(search: _Search, sizes: dict[str, int]) -> dict[str, int]:
     return sizes
 
 
-def _why(search: _Search) -> str:
+def _why(search: Search) -> str:
     """The reason a problem could not be scaled, from the refusals."""
     if not search.refusals:
         return "it has no integer that is a size"

@@ -8,7 +8,9 @@ from kernelassay.errors import ProblemError
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.measure import TooLargeError, measure
 from kernelassay.problem import load, read_problem
-from kernelassay.shrink import SPREAD_SHARE, Budget, aligned, shrink
+from kernelassay.shrink import shrink
+from kernelassay.shrink_search import SPREAD_SHARE, Budget
+from kernelassay.shrink_sizes import aligned
 from kernelassay.suite import suite_problems
 
 HEAD = """

@@ -10,7 +10,7 @@ This module executes problem code, so it is used inside worker processes only.
 
 from __future__ import annotations
 
-from collections import ChainMap, OrderedDict
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,23 +23,22 @@ from kernelassay import cell, oracle
 from kernelassay.cell import Cell
 from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
 from kernelassay.errors import ProblemError, UnsupportedError
+from kernelassay.execute.bound import Bound, BoundCalls
 from kernelassay.execute.cpu.build import Image
-from kernelassay.execute.cpu.device import Buffer, CpuDevice, Role
+from kernelassay.execute.cpu.device import CpuDevice
 from kernelassay.execute.outputs import far_off, magnitude, output_digest, without
 from kernelassay.inputs import InputSpec, digest, materialise
-from kernelassay.kernel import Call, Launch, RunResult, Scalar
+from kernelassay.kernel import Call, Launch, RunResult
 from kernelassay.oracle import Verdict
 from kernelassay.problem import LoadedProblem, Problem, load
 from kernelassay.references import run_model
-from kernelassay.substrate.lowering import bind, lower, lower_fused
+from kernelassay.substrate.lowering import lower, lower_fused
 from kernelassay.trace import Traced, evaluate, meta, trace
 from kernelassay.user.whole import trace_whole, whole_call
 
 MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
 FUEL_FACTOR = 20
-OPEN_WINDOWS = 128
-"""How many buffers the calls of a bench hold at once: half of the device's windows."""
 FUEL_FLOOR = 10_000
 
 ORIGINAL = "original"
@@ -80,22 +79,6 @@ class InputFacts:
     magnitude: float
     problem: str
     output_dtypes: tuple[str, ...] = ("float32",)
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """A call on this input: scalar arguments, buffers, and what depends on its outputs.
-
-    ``buffers`` and the views of ``outputs`` exist while the call is open (see ``_open``).
-    """
-
-    call: Call
-    scalars: Mapping[str, Scalar]
-    operands: dict[str, NDArray[Any]]
-    buffers: dict[str, Buffer]
-    outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]]
-    starts: dict[str, NDArray[Any]]
-    downstream: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +136,6 @@ class ProblemBench:
             return (whole_call(kernel, traced),)
         return (*lower(traced), *lower_fused(traced))
 
-    def call(self, call_id: str) -> Call:
-        """The call with this id."""
-        return next(call for call in self.calls if call.id == call_id)
-
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
         if candidate_id not in self._launchers:
@@ -183,9 +162,10 @@ class InputBench:
                     where=f"{bench.problem.id} {spec.id}",
                 )
             self.values = self.traced.run(state, self.inputs, spec.seed)
-        self._bound: dict[str, _Bound] = {}
+        self._calls = BoundCalls(
+            bench.device, {c.id: c for c in bench.calls}, self.traced, self.values
+        )
         self._baselines: dict[tuple[str, str], _Baseline] = {}
-        self._opened: OrderedDict[str, _Bound] = OrderedDict()
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -215,7 +195,7 @@ class InputBench:
         :meth:`prepare` must have run before.
         """
         baseline = self._baselines[candidate.call, candidate.style]
-        bound = self._bind(candidate.call)
+        bound = self._calls.bind(candidate.call)
         return self._spliced(candidate, bound, baseline, order or self.spec.order)
 
     def controls(self) -> Iterator[Cell]:
@@ -232,9 +212,7 @@ class InputBench:
 
     def close(self) -> None:
         """Give the buffers back."""
-        while self._opened:
-            self._shut()
-        self._bound.clear()
+        self._calls.close()
         self._baselines.clear()
 
     def _control(self, name: str, outputs: Sequence[NDArray[Any]]) -> Cell:
@@ -262,7 +240,7 @@ class InputBench:
     def _baseline(self, original: Candidate) -> _Baseline:
         key = (original.call, original.style)
         if key not in self._baselines:
-            bound = self._bind(original.call)
+            bound = self._calls.bind(original.call)
             result = self._launch(original, bound, ORIGINAL_FUEL, self.spec.order)
             if result.outcome != cell.OK:
                 raise ProblemError(
@@ -283,7 +261,7 @@ class InputBench:
         return self._baselines[key]
 
     def _races_without_effect(
-        self, original: Candidate, bound: _Bound, result: RunResult
+        self, original: Candidate, bound: Bound, result: RunResult
     ) -> frozenset[str]:
         """Races of a user's own kernel that do not decide its output, left out of all findings.
 
@@ -302,73 +280,7 @@ class InputBench:
             view[...] = kept
         return races if same else frozenset()
 
-    def _bind(self, call_id: str) -> _Bound:
-        """The call on this input, with its buffers."""
-        if call_id not in self._bound:
-            self._bound[call_id] = self._bind_anew(self.bench.call(call_id))
-        return self._open(self._bound[call_id])
-
-    def _bind_anew(self, call: Call) -> _Bound:
-        scalars = bind(call, self.traced)
-        operands: dict[str, NDArray[Any]] = {}
-        for parameter, name in call.operands:
-            array = np.ascontiguousarray(self.values[name].detach().contiguous().numpy())
-            operands[parameter] = array.reshape(-1).view(np.uint8)
-        starts = {p: self.values[name].detach().contiguous().numpy() for p, name in call.starts}
-        downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
-        return _Bound(call, scalars, operands, {}, {}, starts, downstream)
-
-    def _open(self, bound: _Bound) -> _Bound:
-        """Give a call its buffers, if it has none; those used longest ago give way.
-
-        A network has more calls than the device has windows.
-        """
-        call, device = bound.call, self.bench.device
-        if device is None:
-            raise RuntimeError("this bench was made without a device")
-        if call.id in self._opened:
-            self._opened.move_to_end(call.id)
-            return bound
-        needed = len(call.operands) + len(call.outputs)
-        while self._opened and needed + self._windows() > OPEN_WINDOWS:
-            self._shut()
-        self._opened[call.id] = bound
-        for parameter, array in bound.operands.items():
-            buffer = device.buffer(parameter, array.nbytes, role="operand")
-            buffer.array[:] = array
-            bound.buffers[parameter] = buffer
-        for parameter, name in call.outputs:
-            value = self.values[name]
-            role: Role = "updated" if parameter in bound.starts else "output"
-            buffer = device.buffer(parameter, value.numel() * value.element_size(), role=role)
-            dtype = meta(self.traced.nodes[name]).dtype
-            view = buffer.array.view(np.dtype(dtype)).reshape(tuple(value.shape))
-            bound.outputs[parameter] = (name, value, view)
-            bound.buffers[parameter] = buffer
-        return bound
-
-    def _windows(self) -> int:
-        return sum(len(bound.buffers) for bound in self._opened.values())
-
-    def _shut(self) -> None:
-        """Give back the buffers of the call that was used longest ago."""
-        _, bound = self._opened.popitem(last=False)
-        for buffer in bound.buffers.values():
-            buffer.release()
-        bound.buffers.clear()
-        bound.outputs.clear()
-
-    def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
-        order: list[str] = []
-        for name, node in self.traced.nodes.items():
-            if name in replaced or node.op != "call_function":
-                continue
-            if any(source.name in changed for source in node.all_input_nodes):
-                changed.add(name)
-                order.append(name)
-        return tuple(order)
-
-    def _launch(self, candidate: Candidate, bound: _Bound, fuel: int, order: str) -> RunResult:
+    def _launch(self, candidate: Candidate, bound: Bound, fuel: int, order: str) -> RunResult:
         assert self.bench.device is not None
         try:
             plan = self.bench.launcher(candidate.id, candidate.source).plan(bound.scalars)
@@ -394,9 +306,7 @@ class InputBench:
                 bound.buffers[parameter].array[:] = bound.operands[parameter]
         return result
 
-    def _spliced(
-        self, candidate: Candidate, bound: _Bound, baseline: _Baseline, order: str
-    ) -> Cell:
+    def _spliced(self, candidate: Candidate, bound: Bound, baseline: _Baseline, order: str) -> Cell:
         result = self._launch(candidate, bound, baseline.fuel, order)
         result = without(result, baseline.tolerated)
         if result.outcome != cell.OK:
@@ -427,7 +337,7 @@ class InputBench:
         return self._finish(candidate, bound, result, correct=baseline.cell)
 
     def _finish(
-        self, candidate: Candidate, bound: _Bound, result: RunResult, *, correct: Cell | None
+        self, candidate: Candidate, bound: Bound, result: RunResult, *, correct: Cell | None
     ) -> Cell:
         """The cell of outputs that differ from the ``correct`` kernel's, or are the first."""
         marks = {p: oracle.unwritten(a) for p, (_, _, a) in bound.outputs.items()}
@@ -457,7 +367,7 @@ class InputBench:
         )
 
     def _final(
-        self, bound: _Bound, zero: Mapping[str, NDArray[np.bool_]] | None
+        self, bound: Bound, zero: Mapping[str, NDArray[np.bool_]] | None
     ) -> list[NDArray[Any]]:
         """The problem's outputs with the call's outputs as they stand in its buffers."""
         changed: dict[str, torch.Tensor] = {}

@@ -75,7 +75,8 @@ def _shrunk(problem: Problem, options: Options, run: Callable[..., Any]) -> tupl
 
     Where there are none, at larger ones; where these do not exist either, as it was.
     """
-    from kernelassay.shrink import Budget, shrink
+    from kernelassay.shrink import shrink
+    from kernelassay.shrink_search import Budget
 
     try:
         found = run(options.seconds, problem.id, shrink, problem)

@@ -8,13 +8,14 @@ import pytest
 
 from kernelassay import cell
 from kernelassay.compile import parse_launcher
-from kernelassay.execute import bench as benches
+from kernelassay.execute import bound
 from kernelassay.execute.bench import InputBench, ProblemBench
 from kernelassay.execute.cpu import CpuDevice, build_original, build_runtime
 from kernelassay.execute.worker import CallInfo
 from kernelassay.inputs import official_inputs
 from kernelassay.population import Toolbox, correct_kernels
 from kernelassay.problem import Problem, read_problem
+from kernelassay.styles import DEFAULT
 
 NETWORK = """
 import torch
@@ -52,30 +53,30 @@ def prepared(device, compiler, cache_dir):
         bench = ProblemBench(problem, device)
         infos = tuple(CallInfo(c.id, c.template, c.sources, c.nodes) for c in bench.calls)
         tools = Toolbox(compiler, Path(), cache_dir)
-        correct = correct_kernels(problem.id, infos, tools)
+        correct = correct_kernels(problem.id, infos, tools, DEFAULT)
         return InputBench(bench, official_inputs()[0]), correct
 
     return prepare
 
 
 def test_a_bench_holds_few_buffers_at_a_time(network, prepared, monkeypatch):
-    monkeypatch.setattr(benches, "OPEN_WINDOWS", 8)
+    monkeypatch.setattr(bound, "OPEN_WINDOWS", 8)
     bench, correct = prepared(network(6))
     cells = bench.prepare(correct.originals)
-    assert set(cells) == {call.id for call in bench.bench.calls}
-    assert len(cells) == 13
-    assert bench._windows() <= 8
+    assert set(cells) == set(correct.originals)
+    assert len({c.call for c in correct.originals.values()}) == 13
+    assert bench._calls.windows() <= 8
     # Calls whose buffers were given back run again, in any order, and splice as before.
     plain = [c for c in correct.benign if c.id.endswith("/plain")]
     for candidate in reversed(plain):
         found = bench.run(candidate)
         assert found.outcome == cell.OK
         assert found.exact.critical_tolerance < 1e-5
-        assert bench._windows() <= 8
-    again = bench.run(correct.originals[plain[0].call])
+        assert bench._calls.windows() <= 8
+    again = bench.run(next(c for c in correct.originals.values() if c.call == plain[0].call))
     assert not again.infected
     bench.close()
-    assert bench._windows() == 0
+    assert bench._calls.windows() == 0
 
 
 def test_both_references_and_the_graph_start_from_the_same_drawn_state(network, prepared):
