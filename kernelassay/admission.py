@@ -20,7 +20,7 @@ from typing import Any
 from kernelassay import __version__, plan
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
-from kernelassay.execute.worker import Worker
+from kernelassay.execute.worker import CallInfo, Worker
 from kernelassay.plan import GateOptions
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -221,7 +221,8 @@ def _path(store: Path, problem: Problem) -> Path:
 
 
 def _key(problem: Problem, options: AdmissionOptions) -> list[Any]:
-    return [__version__, problem.digest, options.shrink, *asdict(options.gate).values()]
+    key = [__version__, problem.digest, options.shrink, *asdict(options.gate).values()]
+    return list(json.loads(json.dumps(key)))  # as a stored key reads
 
 
 def admission(
@@ -237,9 +238,11 @@ def admission(
             return _facts(refused, report, "shrink", time.monotonic() - start)
         problem = report.problem
     steps: list[str] = []
-    made, _ = plan.admit(problem, worker, tools, options.gate, run=run_task, progress=steps.append)
+    made, calls = plan.admit(
+        problem, worker, tools, options.gate, run=run_task, progress=steps.append
+    )
     stage = _stage(made, steps[-1]) if made["refused"] else ""
-    return _facts(made, report, stage, time.monotonic() - start)
+    return _facts(made, report, stage, time.monotonic() - start, calls)
 
 
 def _stage(made: Mapping[str, Any], step: str) -> str:
@@ -249,13 +252,14 @@ def _stage(made: Mapping[str, Any], step: str) -> str:
 
 
 def _facts(
-    made: Mapping[str, Any], report: ShrinkReport | None, stage: str, seconds: float
+    made: Mapping[str, Any],
+    report: ShrinkReport | None,
+    stage: str,
+    seconds: float,
+    calls: Sequence[CallInfo] = (),
 ) -> Admission:
     kernels = tuple(
-        KernelFacts(
-            call["id"], call["template"], tuple(sorted(call["sources"])), tuple(call["ops"])
-        )
-        for call in made["calls"]
+        KernelFacts(call.id, call.template, tuple(sorted(call.sources)), call.ops) for call in calls
     )
     valid = [record for record in made["inputs"] if record["valid"]]
     worst = max(valid, key=lambda record: record["benign_worst"], default=None)

@@ -13,13 +13,15 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kernelassay.errors import KernelassayError, ProblemError, UsageError, unknown_name
-from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Overrides, Verdict, shape_overrides
+from kernelassay.errors import (
+    UsageError,
+    unknown_name,
+)
+from kernelassay.input_shapes import Overrides, Verdict, shape_overrides
 from kernelassay.kernelbench import official_seeds
-from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
+from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +114,7 @@ _ORDERS = ("reverse", "forward", "seeded:1")
 # A candidate's references must agree within this share of the validity tolerance. Correct kernels
 # stray up to ten times as far as the float32 reference does (Welford moments of offset values), and
 # half the tolerance is their limit.
-_CHOICE_LIMIT = 0.05
+CHOICE_LIMIT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ def battery(
     ``trial`` tells whether a shape fits, ``precise`` whether the references agree on an input;
     ``frozen`` names the sizes that must not move.
     Without them the problem is not executed, and some inputs may turn out not to fit it;
-    :func:`settled_battery` tries them.
+    :func:`input_trials.settled_battery` tries them.
     """
     if size not in _SIZES:
         raise unknown_name("battery", size, _SIZES)
@@ -253,89 +255,6 @@ def _shape_inputs(
             order=order,
             surroundings="nan",
         )
-
-
-def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
-    """:func:`battery` with shapes that run and cost little, and values the references bear.
-
-    ``size`` is one of :data:`BATTERIES`.
-    EXECUTES the problem: in a worker only. A shape may cost twice the work and elements of
-    the problem's own sizes, or 1 MFLOP and 32k elements where that is more.
-    """
-    from kernelassay.gate import VALIDITY_TOLERANCE
-    from kernelassay.measure import TooLargeError, measure
-    from kernelassay.references import disagreement
-    from kernelassay.user.whole import accepts
-
-    try:
-        own = measure(load(problem), fake=True)
-    except ProblemError:  # the forward looks at values, which fake tensors have none of
-        own = measure(load(problem))
-    work = max(GROWTH * own.work, SMALL_WORK)
-    elements = max(GROWTH * own.elements, SMALL_VOLUME)
-    loaded = cache(lambda overrides: load(problem, dict(overrides)))
-
-    @cache
-    def tried(overrides: Overrides) -> Verdict:
-        try:
-            found = measure(loaded(overrides), element_limit=elements)
-        except TooLargeError:
-            return "too-large"
-        except ProblemError:
-            return "refused"
-        if found.work > work or found.elements > elements:
-            return "too-large"
-        if problem.kernel is not None and not accepts(problem.kernel, loaded(overrides)):
-            return "refused"
-        return "fits" if found.finite else "refused"
-
-    def precise(spec: InputSpec) -> bool:
-        module = loaded(spec.overrides)
-        inputs, state = materialise(module, spec)
-        return disagreement(module, state, inputs, spec.seed) <= _CHOICE_LIMIT * VALIDITY_TOLERANCE
-
-    return battery(
-        problem,
-        size=size,
-        trial=lambda moved: tried(tuple(moved.items())),
-        precise=precise,
-        frozen=_structural(problem, loaded, tried),
-    )
-
-
-def _structural(
-    problem: Problem,
-    loaded: Callable[[Overrides], LoadedProblem],
-    tried: Callable[[Overrides], Verdict],
-) -> frozenset[str]:
-    """Levers that change the traced graph itself: a constant follows from them (a mean's divisor).
-
-    A kernel holds such a constant as a literal, so an input of another size does not fit it.
-    """
-
-    from kernelassay.trace import trace
-
-    def signature(overrides: Overrides) -> str:
-        module = loaded(overrides)
-        try:
-            traced = trace(module.build_model(MODEL_SEED), tuple(module.draw(MODEL_SEED)))
-        except KernelassayError:
-            return "refused"
-        return traced.signature()
-
-    frozen: set[str] = set()
-    if problem.kernel is not None:
-        return frozenset()  # one node stands for the whole forward, at any sizes
-    own = ""
-    for lever in problem.sizes:
-        candidates = [((lever.name, 2 * lever.value),), ((lever.name, lever.value + 1),)]
-        fitting = next((moved for moved in candidates if tried(moved) == "fits"), None)
-        if fitting is None:
-            continue
-        own = own or signature(())
-        if signature(fitting) != own:
-            frozen.add(lever.name)
-    return frozenset(frozen)
 
 
 def has_parameters(problem: Problem) -> bool:

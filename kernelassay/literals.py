@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernelassay.slots import words as name_words
+
 SIZE, SPATIAL, FACTOR, DEPTH = "size", "spatial", "factor", "depth"
 
 SMALLEST_LITERAL = 16  # integers below are rather kernel sizes and factors
@@ -100,7 +102,7 @@ def _kind(path: Sequence[ast.AST], no_size: frozenset[str], draws: bool) -> str:
     name = _name(path, at)
     if name is None:
         return ""
-    words = frozenset(word for word in name.lower().split("_") if word)
+    words = name_words(name)
     if words & DEPTH_WORDS:
         return DEPTH if value > 2 and not scaled else ""
     if words & _WINDOW_WORDS and value >= _SMALLEST_POOL:

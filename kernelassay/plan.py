@@ -232,6 +232,7 @@ def _gate(
             if refusal:
                 base["refused"] = _not_admitted(problem, spec, refusal)
                 return
+    _rebase(base)
     if not any(call["styles"] for call in base["calls"]):
         reasons = "; ".join(f"{c['id']} {c['not_admitted']}" for c in base["calls"])
         base["refused"] = f"no style to mutate is admitted: {reasons}"
@@ -277,6 +278,19 @@ def _drop_strays(calls: Sequence[dict[str, Any]], unit: UnitResult) -> None:
             if reason:
                 call["styles"].remove(style)
                 call["not_admitted"][style] = reason
+
+
+def _rebase(base: dict[str, Any]) -> None:
+    """Hold benign variants of a dropped style against the call's leading one; without one, none."""
+    left = {call["id"]: call["styles"] for call in base["calls"]}
+    kept = []
+    for record in base["benign"]:
+        styles_left = left[record["call"]]
+        if record["style"] in styles_left:
+            kept.append(record)
+        elif styles_left:
+            kept.append({**record, "style": styles_left[0]})
+    base["benign"] = kept
 
 
 def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kernelassay import oracle, recurrent
 from kernelassay.draws import drawing
 from kernelassay.errors import UnsupportedError
 from kernelassay.problem import MODEL_SEED, LoadedProblem
+from kernelassay.trace import hold_as_buffers
 
 # Dtypes of outputs that can be compared element by element, as NumPy has them too.
 GRADED = frozenset(
@@ -34,6 +35,7 @@ def run_model(
     """
     model = loaded.build_model(MODEL_SEED)
     model.load_state_dict(state)
+    hold_as_buffers(model)
     model = model.to(dtype)
     cast = [
         x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs

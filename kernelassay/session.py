@@ -43,7 +43,7 @@ INPUT_FIELDS = {
     "valid": pa.bool_(),
     "reason": pa.string(),
 }
-_VOLATILE = ("created", "machine", "seconds", "path")
+VOLATILE = ("created", "machine", "seconds", "path")
 
 
 def slug(name: str) -> str:
@@ -276,7 +276,7 @@ def write_table(path: Path, data: pa.Table) -> None:
 
 def _stable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _stable(v) for k, v in value.items() if k not in _VOLATILE}
+        return {k: _stable(v) for k, v in value.items() if k not in VOLATILE}
     return [_stable(v) for v in value] if isinstance(value, list) else value
 
 
@@ -305,7 +305,7 @@ def _require_same_plan(root: Path, found: Mapping[str, Any], wanted: Mapping[str
     differing = [
         key
         for key in sorted(set(found) | set(wanted))
-        if key not in _VOLATILE and found.get(key) != wanted.get(key)
+        if key not in VOLATILE and found.get(key) != wanted.get(key)
     ]
     if differing:
         raise SessionError(

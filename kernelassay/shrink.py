@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from kernelassay.errors import ProblemError
+from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.measure import measure
 from kernelassay.problem import Problem, literals, load
@@ -147,7 +147,7 @@ def shrink_limited(problem: Problem) -> ShrinkReport:
         return run_limited(
             shrink, (problem,), seconds=SECONDS, memory_bytes=MEMORY_BYTES, where=problem.id
         )
-    except ProblemError as error:
+    except (ProblemError, UnsupportedError) as error:
         return ShrinkReport(problem, reason=str(error))
 
 

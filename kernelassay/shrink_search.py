@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelassay.errors import ProblemError
+from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.measure import FLOORS, Extent, Measure, TooLargeError, measure
 from kernelassay.problem import Lever, Problem, literals, load
 
@@ -129,7 +129,7 @@ class Search:
             found = measure(load(self.problem, sizes), element_limit=16 * self.budget.elements)
         except TooLargeError:
             return self._refuse("too large")
-        except ProblemError as error:
+        except (ProblemError, UnsupportedError) as error:
             return self._refuse(error.what)
         if self._over_budget(found):
             if found.work > self.allowance * self.budget.work:

@@ -157,7 +157,7 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
             dropout's mask, has data-dependent shapes, writes to an input, returns a constant, or
             froze a floating-point tensor into its code.
     """
-    _hold_as_buffers(module)
+    hold_as_buffers(module)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         # A module that sets its attributes anew, as recurrent layers do with their weights.
@@ -184,7 +184,8 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
     return Traced(graph_module, nodes, parameters, user_inputs, outputs, constants)
 
 
-def _hold_as_buffers(module: nn.Module) -> None:
+def hold_as_buffers(module: nn.Module) -> None:
+    """Make plain tensor attributes buffers, so that they are traced and follow ``Module.to``."""
     for part in module.modules():
         plain = [name for name, value in vars(part).items() if isinstance(value, Tensor)]
         for name in plain:

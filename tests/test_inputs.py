@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kernelassay.errors import ProblemError, UsageError
 from kernelassay.input_shapes import GROWTH, LADDER, SMALL_VOLUME, shape_overrides
+from kernelassay.input_trials import settled_battery
 from kernelassay.input_values import TRANSFORMS, transformed
 from kernelassay.inputs import (
     BRIEF_BATTERY,
@@ -24,10 +25,9 @@ from kernelassay.inputs import (
     materialise,
     official_inputs,
     redrawn_state,
-    settled_battery,
 )
 from kernelassay.measure import measure
-from kernelassay.problem import load
+from kernelassay.problem import load, read_problem
 from kernelassay.references import disagreement
 from kernelassay.suite import suite_problems
 
@@ -37,7 +37,7 @@ each_transform = pytest.mark.parametrize("name", sorted(set(TRANSFORMS) - {"offi
 
 PRINT_DIGESTS = """
 from kernelassay.inputs import battery, digest, materialise
-from kernelassay.problem import load
+from kernelassay.problem import load, read_problem
 from kernelassay.suite import suite_problems
 problem, = [p for p in suite_problems() if p.id == "suite/layer_norm"]
 for spec in battery(problem):
@@ -342,6 +342,20 @@ def test_refused_sizes_are_put_back():
     found = shape_overrides(problem, 6, trial)
     assert len(found) == 6
     assert all(set(dict(overrides)) == {"rows", "columns"} for overrides in found)
+
+
+def test_a_shape_whose_output_is_empty_is_passed_over(tmp_path):
+    path = tmp_path / "differences.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\nrows = 4\ncols = 64\n"
+        "class Model(nn.Module):\n"
+        "    def forward(self, x):\n        return torch.relu(x[:, 1:] - x[:, :-1])\n"
+        "def get_inputs():\n    return [torch.rand(rows, cols)]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    shapes = [s for s in settled_battery(read_problem(path)) if s.group == "shape"]
+    assert len(shapes) >= 5
+    assert all(dict(spec.overrides).get("cols", 64) > 1 for spec in shapes)
 
 
 def test_a_size_that_a_constant_follows_from_does_not_move():

@@ -8,7 +8,7 @@ from kernelassay.errors import ProblemError
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.measure import TooLargeError, measure
 from kernelassay.problem import load, read_problem
-from kernelassay.shrink import shrink
+from kernelassay.shrink import shrink, shrink_limited
 from kernelassay.shrink_search import SPREAD_SHARE, Budget
 from kernelassay.shrink_sizes import aligned
 from kernelassay.suite import suite_problems
@@ -265,3 +265,8 @@ def test_a_product_past_the_limit_is_not_computed(problem):
     wide = load(problem("M = 4\nN = 300000\n", "N, M", "x @ x.t()"))
     with pytest.raises(TooLargeError, match="90000000000 elements"):
         measure(wide, element_limit=1 << 22)
+
+
+def test_an_output_that_cannot_be_graded_is_a_reason_not_an_error(problem):
+    report = shrink_limited(problem("M = 100000\nN = 1000\n", "M, N", "{'y': x}"))
+    assert "returns a dict" in report.reason

@@ -11,11 +11,10 @@ import click
 from rich.table import Table
 
 from kernelassay.cli.selection import Selection, console, emit_json, json_option, problem_options
+from kernelassay.inputs import BATTERIES
 
 if TYPE_CHECKING:
     from kernelassay.admission import Admission
-
-BATTERIES = ("brief", "quick", "full")
 
 
 @click.command()

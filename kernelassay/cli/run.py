@@ -195,7 +195,7 @@ def run(
 def shrunk(
     problems: tuple[Problem, ...],
 ) -> tuple[tuple[Problem, ...], tuple[tuple[Problem, str], ...], dict[str, dict[str, Any]]]:
-    """The problems scaled down, those that cannot be, with the reason, and what was scaled by id.
+    """Foreign problems scaled down, those that cannot be, with the reason, and what was scaled.
 
     Problem code runs in limited workers.
     """
@@ -206,6 +206,9 @@ def shrunk(
     refused: list[tuple[Problem, str]] = []
     scaled: dict[str, dict[str, Any]] = {}
     for problem in problems:
+        if problem.origin == "suite":
+            fitting.append(problem)
+            continue
         report = shrink_limited(problem)
         if report.reason:
             refused.append((problem, f"cannot be shrunk: {report.reason}"))

@@ -107,14 +107,18 @@ def join(tokens: Iterable[Token]) -> str:
     previous = ""
     for token in tokens:
         word = token.text
-        if previous and _fuse(previous[-1], word[0]):
+        if previous and _fuse(previous, word[0]):
             out.append(" ")
         out.append(word)
         previous = word
     return "".join(out)
 
 
-def _fuse(left: str, right: str) -> bool:
+def _fuse(before: str, right: str) -> bool:
+    left = before[-1]
+    if before[0].isdigit() or (before[0] == "." and before[1:2].isdigit()):
+        # A number goes on over letters, dots and, after an exponent's letter, a sign: 0xe+1.
+        return right.isalnum() or right in "_$.\"'" or (left in "eEpP" and right in "+-")
     if left.isalnum() or left in "_$":
         return right.isalnum() or right in "_$.\"'"
     return left in "+-*/<>=&|:.#^%!" and right in "+-*/<>=&|:.#0123456789"

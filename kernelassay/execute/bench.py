@@ -26,17 +26,16 @@ from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.execute.bound import Bound, BoundCalls
 from kernelassay.execute.cpu.build import Image
 from kernelassay.execute.cpu.device import CpuDevice
-from kernelassay.execute.outputs import far_off, magnitude, output_digest, without
+from kernelassay.execute.outputs import far_off, magnitude, other_order, output_digest, without
 from kernelassay.inputs import InputSpec, digest, materialise
 from kernelassay.kernel import Call, Launch, RunResult
 from kernelassay.oracle import Verdict
-from kernelassay.problem import LoadedProblem, Problem, load
+from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 from kernelassay.references import run_model
 from kernelassay.substrate.lowering import lower, lower_fused
 from kernelassay.trace import Traced, evaluate, meta, trace
 from kernelassay.user.whole import trace_whole, whole_call
 
-MODEL_SEED = 42
 ORIGINAL_FUEL = 200_000_000
 FUEL_FACTOR = 20
 FUEL_FLOOR = 10_000
@@ -266,14 +265,14 @@ class InputBench:
         """Races of a user's own kernel that do not decide its output, left out of all findings.
 
         Real kernels let the lanes of a warp store one value to one place. Such a kernel is usable
-        if its output is the same in the reverse thread order; its mutants are then not flagged for
+        if its output is the same in another thread order; its mutants are then not flagged for
         what it does itself.
         """
         races = frozenset(f.kind for f in result.findings if f.kind.startswith("race-"))
         if not races:
             return races
         outputs = [a.copy() for _, _, a in bound.outputs.values()]
-        self._launch(original, bound, ORIGINAL_FUEL, "reverse")
+        self._launch(original, bound, ORIGINAL_FUEL, other_order(self.spec.order))
         reverse = [a for _, _, a in bound.outputs.values()]
         same = all(a.tobytes() == b.tobytes() for a, b in zip(outputs, reverse, strict=True))
         for kept, (_, _, view) in zip(outputs, bound.outputs.values(), strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kernelassay.draws import DRAWS
 from kernelassay.execute.cpu.device import Buffer, CpuDevice, Role
 from kernelassay.kernel import Call, Scalar
 from kernelassay.substrate.lowering import bind
@@ -119,8 +120,8 @@ class BoundCalls:
     def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
         order: list[str] = []
         for name, node in self._traced.nodes.items():
-            if name in replaced or node.op != "call_function":
-                continue
+            if name in replaced or node.op != "call_function" or str(node.target) in DRAWS:
+                continue  # a draw takes the shape of its operand alone
             if any(source.name in changed for source in node.all_input_nodes):
                 changed.add(name)
                 order.append(name)

@@ -44,8 +44,13 @@ def output_digest(outputs: Sequence[NDArray[Any]]) -> str:
     return state.hexdigest()
 
 
-def order_finding(forward: Cell, other: Cell, order: str) -> Finding | None:
+def other_order(order: str) -> str:
+    """A thread order to hold ``order`` against."""
+    return "reverse" if order == "forward" else "forward"
+
+
+def order_finding(first: Cell, other: Cell, usual: str, order: str) -> Finding | None:
     """The finding that thread order changes the output, if it does."""
-    if forward.outcome == other.outcome and forward.output_digest == other.output_digest:
+    if first.outcome == other.outcome and first.output_digest == other.output_digest:
         return None
-    return Finding("order-dependent", 1, f"forward and {order} thread order differ")
+    return Finding("order-dependent", 1, f"{usual} and {order} thread order differ")

@@ -308,7 +308,7 @@ def _without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail:
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
     from kernelassay.execute import bench as benches
-    from kernelassay.inputs import settled_battery
+    from kernelassay.input_trials import settled_battery
 
     _restrict()
     bench: benches.ProblemBench | None = None
@@ -370,7 +370,7 @@ def _measure(bench: Any, request: Measure) -> Iterable[Any]:
     from dataclasses import replace
 
     from kernelassay.execute.bench import InputBench
-    from kernelassay.execute.outputs import order_finding
+    from kernelassay.execute.outputs import order_finding, other_order
 
     prepared = InputBench(bench, request.spec)
     facts = prepared.facts()
@@ -384,8 +384,10 @@ def _measure(bench: Any, request: Measure) -> Iterable[Any]:
             try:
                 result = prepared.run(candidate)
                 if request.check_order:
-                    other = prepared.run(candidate, order="reverse")
-                    finding = order_finding(result, other, "reverse")
+                    usual = request.spec.order
+                    order = other_order(usual)
+                    other = prepared.run(candidate, order=order)
+                    finding = order_finding(result, other, usual, order)
                     if finding is not None:
                         result = replace(result, findings=(*result.findings, finding))
             except KernelassayError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelassay.errors import ProblemError
+from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import LoadedProblem
 
@@ -74,7 +74,9 @@ class Bench:
         seed: int = _FORWARD_SEED,
         mode: AbstractContextManager[Any] | None = None,
     ) -> torch.Tensor:
-        """``model(*inputs)`` in ``dtype``. Raises ``ProblemError``, or ``MemoryError``."""
+        """``model(*inputs)`` in ``dtype``. Raises ``ProblemError``, ``MemoryError``,
+        or ``UnsupportedError`` for several outputs.
+        """
         cast = [
             # A copy each time: a model may write into its inputs.
             _cast(value, dtype) if isinstance(value, torch.Tensor) else value
@@ -85,13 +87,18 @@ class Bench:
         try:
             torch.set_default_dtype(dtype or before)
             with mode or nullcontext():
-                return self.loaded.forward(model, cast)
+                outputs = self.loaded.forward(model, cast)
         except ProblemError as error:
             if isinstance(error.__cause__, torch.OutOfMemoryError):
                 raise MemoryError(str(error)) from error
             raise
         finally:
             torch.set_default_dtype(before)
+        if len(outputs) != 1:
+            raise UnsupportedError(
+                f"the module returns {len(outputs)} tensors", hint="lint judges a single output"
+            )
+        return outputs[0]
 
     def output(
         self,

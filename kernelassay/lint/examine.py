@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelassay.errors import LimitError, ProblemError
+from kernelassay.errors import LimitError, ProblemError, UnsupportedError
 from kernelassay.lint.alarm import Alarm, OutOfTime
 from kernelassay.lint.bench import Bench
 from kernelassay.lint.distance import Distance, count_underflown, distance, value_range
@@ -40,6 +40,8 @@ def examine(problem: Problem, options: Options, note: str = "") -> Report:
         if isinstance(error.__cause__, ModuleNotFoundError):
             return replace(report, unjudged=f"a module is missing: {error.__cause__}")
         return replace(report, findings=(Finding(kind, "fatal", str(error)),))
+    except UnsupportedError as error:  # several outputs, an empty one, complex numbers
+        return replace(report, findings=(Finding("unfit-output", "fatal", error.what),))
     except OutOfTime:
         what = f"one forward pass did not end within {ALARM_SHARE * options.seconds:g} s"
         raise LimitError(what, where=problem.id) from None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kernelassay.errors import LimitError, ProblemError, UsageError
+from kernelassay.errors import LimitError, ProblemError, UnsupportedError, UsageError
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.lint.finding import Options, Report, failed
 from kernelassay.problem import Problem
@@ -86,7 +86,7 @@ def _shrunk(problem: Problem, options: Options, run: Callable[..., Any]) -> tupl
         # sizes that do are kept: nothing may grow past the length of 1.
         budget = Budget(6_000_000_000, 64 << 20, operations=20_000, longest=1, evaluations=60)
         larger = run(options.seconds, problem.id, partial(shrink, budget=budget), problem)
-    except ProblemError as error:
+    except (ProblemError, UnsupportedError) as error:
         return problem, f"not shrunk: {error.what}"
     if larger.reason:
         return problem, f"not shrunk: {found.reason}"

@@ -86,6 +86,7 @@ def fuse(
         outputs=((parameter, output.name),),
         nodes=(*heavy.nodes, *(view.name for view in views), *(node.name for node in group)),
         scalars=scalars,
+        fixed=heavy.fixed,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from kernelassay.plan import PlanOptions
 from kernelassay.population import mutant_text
 from kernelassay.problem import Problem, read_problem
 from kernelassay.protocols import Protocol
-from kernelassay.session import Session
+from kernelassay.session import VOLATILE, Session
 from kernelassay.user.kernel_file import read_kernel
 
 if TYPE_CHECKING:
@@ -112,9 +113,13 @@ def mutation_score(
     chosen = select(rules) if rules else RULES
     options = PlanOptions(chosen, True, campaigns.identity_backend(), given=given)
     campaign = campaigns.Campaign((judged,), options, jobs=1)
-    key = repr((judged.digest, [spec.transform for spec in given], [r.id for r in chosen]))
+    manifest = campaign.manifest()
+    # Another version of a compiler or of this tool measures anew, in a folder of its own.
+    versions = {name: value for name, value in manifest.items() if name not in VOLATILE}
+    tests = [spec.transform for spec in given]
+    key = json.dumps([judged.digest, tests, versions], sort_keys=True, default=str)
     root = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
-    store = Session.create(root, campaign.manifest())
+    store = Session.create(root, manifest)
     try:
         campaigns.run(campaign, store, _Silent(), Path(folder) / "images")
         store.write_tables()

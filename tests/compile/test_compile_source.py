@@ -123,6 +123,13 @@ def test_lexing_never_fails_and_joining_is_stable(text):
     assert [t.text for t in tokenize(join(tokens))] == [t.text for t in tokens]
 
 
+def test_a_number_stays_apart_from_what_it_would_absorb():
+    for text, joined in [("1. a", "1. a"), ("0xe + 1", "0xe + 1"), ("1.0f + x", "1.0f+x")]:
+        tokens = [token for token in tokenize(text) if token.kind != "end"]
+        assert join(tokens) == joined
+        assert [t.text for t in tokenize(joined)] == [t.text for t in tokenize(text)]
+
+
 def test_a_macro_that_names_a_parameter_type_is_part_of_the_host_text():
     source = (
         '#define T float\nextern "C" __global__ void k(T v, float* y) { y[0] = 1.0f; }\n'

@@ -105,3 +105,33 @@ void launch(int n) {
     fill<<<dim3(1), dim3(1)>>>(p, n);
 }
 """
+
+
+NOISE = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.scale = torch.full((8,), 2.0)
+    def forward(self, x):
+        hidden = self.body(x)
+        return hidden + 0.5 * self.scale * torch.randn_like(hidden)
+def get_inputs():
+    return [torch.rand(3, 8)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_draw_of_a_spliced_value_s_shape_is_not_drawn_anew(tmp_path, prepared):
+    path = tmp_path / "noise.py"
+    path.write_text(NOISE)
+    bench, _ = prepared(read_problem(path))
+    assert bench.facts().reference_error < 1e-5  # plain tensors follow the dtype too
+    (draw,) = (n.name for n in bench.traced.nodes.values() if "randn_like" in str(n.target))
+    first = bench.bench.calls[0]
+    downstream = bench._calls.bind(first.id).downstream
+    assert downstream
+    assert draw not in downstream

@@ -109,13 +109,13 @@ def test_shrunk_sizes_are_named(problem, capsys):
     _, shrunk = documents(capsys, "--shrink", "--problem", bigger)
     (report,) = shrunk["data"]["problems"]
     assert report["shapes"] == "shrunk"
-    assert 8 <= report["shrunk"]["features"] < 8192
+    assert report["shrunk"]["features"] < 8192
     assert invoke(["lint", "--shrink", "--problem", bigger]) == 0
     assert f"features={report['shrunk']['features']}" in capsys.readouterr().out
 
 
 def test_what_cannot_be_shrunk_is_linted_as_it_is_and_says_so(problem, capsys):
-    path = problem("return 3 * x[:, :3].repeat(1 << 17, 64)")
+    path = problem("return 3 * x[:, :3].repeat(2**17, 15)")
     _, document = documents(capsys, "--shrink", "--problem", path)
     (report,) = document["data"]["problems"]
     assert report["shapes"] == "official"

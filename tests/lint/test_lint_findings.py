@@ -64,7 +64,7 @@ PAIRS = [
     ("not-loadable", source("return x", "self.missing.weight"), "fatal", CLEAN),
     ("not-loadable", source("os._exit(7)"), "fatal", CLEAN),
     ("reference-raises", source("return x @ x"), "fatal", CLEAN),
-    ("reference-raises", source("return x, x"), "fatal", CLEAN),
+    ("unfit-output", source("return x, x"), "fatal", CLEAN),
     ("unfit-output", source("return x[:0]"), "fatal", CLEAN),
     ("unfit-output", source("return x.argmax(1)"), "weak", CLEAN),
     ("unfit-output", source("return x > 0"), "weak", CLEAN),

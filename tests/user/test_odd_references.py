@@ -43,7 +43,7 @@ REFUSED = {
         problem_text("return x * self.w", init="self.w = torch.ones(cols, device='cuda')"),
         "drop .cuda()",
     ),
-    "random numbers": (problem_text("return x + torch.rand_like(x)"), "draws random numbers"),
+    "random numbers": (problem_text("return x + torch.multinomial(x.abs(), 1)"), "random"),
     "an input that is a list": (
         problem_text("return x[0] + 1", inputs="[torch.randn(rows, cols)]"),
         "return a flat list",
