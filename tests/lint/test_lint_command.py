@@ -115,7 +115,7 @@ def test_shrunk_sizes_are_named(problem, capsys):
 
 
 def test_what_cannot_be_shrunk_is_linted_as_it_is_and_says_so(problem, capsys):
-    path = problem("return (3 * {8192: x}[x.shape[1]]).repeat(1, 5 * 5 * 5 * 5)")
+    path = problem("return (3 * {(4, 8192): x}[tuple(x.shape)]).repeat(1, 5 * 5 * 5 * 5)")
     _, document = documents(capsys, "--shrink", "--problem", path)
     (report,) = document["data"]["problems"]
     assert report["shapes"] == "official"
