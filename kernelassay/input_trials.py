@@ -20,10 +20,13 @@ from kernelassay.trace import trace
 from kernelassay.user.whole import accepts
 
 
-def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
+def settled_battery(
+    problem: Problem, size: str = FULL, signature: str = ""
+) -> tuple[InputSpec, ...]:
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
-    ``size`` is one of :data:`BATTERIES`.
+    ``size`` is one of :data:`inputs.BATTERIES`; ``signature`` is that of the graph at the problem's
+    own sizes, if it is known.
     A shape may cost twice the work and elements of
     the problem's own sizes, or 1 MFLOP and 32k elements where that is more.
     """
@@ -60,7 +63,7 @@ def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]
         size=size,
         trial=lambda moved: tried(tuple(moved.items())),
         precise=precise,
-        frozen=_structural(problem, loaded, tried),
+        frozen=_structural(problem, loaded, tried, signature),
     )
 
 
@@ -68,6 +71,7 @@ def _structural(
     problem: Problem,
     loaded: Callable[[Overrides], LoadedProblem],
     tried: Callable[[Overrides], Verdict],
+    own: str,
 ) -> frozenset[str]:
     """Levers that change the traced graph itself: a constant follows from them (a mean's divisor).
 
@@ -85,7 +89,6 @@ def _structural(
     frozen: set[str] = set()
     if problem.kernel is not None:
         return frozenset()  # one node stands for the whole forward, at any sizes
-    own = ""
     for lever in problem.sizes:
         candidates = [((lever.name, 2 * lever.value),), ((lever.name, lever.value + 1),)]
         fitting = next((moved for moved in candidates if tried(moved) == "fits"), None)

@@ -17,7 +17,7 @@ SIZE, SPATIAL, FACTOR, DEPTH = "size", "spatial", "factor", "depth"
 SMALLEST_LITERAL = 16  # integers below are rather kernel sizes and factors
 _SMALLEST_MULTIPLE = 32  # features * 16 has a factor, 64 * expansion an extent
 _SMALLEST_POOL = 5
-_SMALLEST_IMAGE = 24
+SMALLEST_IMAGE = 24
 _IMAGE_POSITION = 2  # of torch.rand(batch, channels, height, width)
 
 DEPTH_WORDS = frozenset({"layers", "blocks", "repeats", "depth", "depths"})
@@ -115,7 +115,7 @@ def _kind(path: Sequence[ast.AST], no_size: frozenset[str], draws: bool) -> str:
         return FACTOR if follows or (value >= _SMALLEST_POOL and _is_average(path[at])) else ""
     if value < (_SMALLEST_MULTIPLE if scaled else SMALLEST_LITERAL):
         return ""
-    if value >= _SMALLEST_IMAGE and not in_product:
+    if value >= SMALLEST_IMAGE and not in_product:
         if words & IMAGE_WORDS:
             return SPATIAL
         if draws and _position(path, listed) >= _IMAGE_POSITION:

@@ -14,6 +14,7 @@ from kernelassay.literals import (
     DEPTH_WORDS,
     FACTOR,
     IMAGE_WORDS,
+    SMALLEST_IMAGE,
     SMALLEST_LITERAL,
     SPATIAL,
     Literal,
@@ -22,7 +23,6 @@ from kernelassay.problem import Lever, Problem
 
 BATCH = 2
 DEPTH_KEPT = 2
-_SMALLEST_IMAGE = 24
 _SMALLEST_SCALED_IMAGE = 16
 _LENGTH_WORDS = frozenset({"seqlen", "seq", "sequence", "length"})
 # Divisor and floor of channel counts. A floor keeps short reductions long enough, but breaks sums
@@ -90,7 +90,7 @@ def scaled(value: int, divisor: int, floor: int) -> int:
 def _is_image(lever: Lever) -> bool:
     words = lever.words
     in_shape = "shape" in words and "[" in lever.name
-    return lever.value >= _SMALLEST_IMAGE and (
+    return lever.value >= SMALLEST_IMAGE and (
         lever.is_spatial or in_shape or bool(words & IMAGE_WORDS)
     )
 

@@ -327,7 +327,7 @@ def serve(pipe: Connection) -> None:
                 continue
             assert bench is not None
             if isinstance(request, Battery):
-                pipe.send(settled_battery(bench.problem, request.size))
+                pipe.send(settled_battery(bench.problem, request.size, bench.traced.signature()))
             else:
                 for reply in _measure(bench, request):
                     pipe.send(reply)

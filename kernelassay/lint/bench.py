@@ -14,6 +14,7 @@ import torch
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernelbench import official_seeds
 from kernelassay.problem import LoadedProblem
+from kernelassay.trace import hold_as_buffers
 
 _FORWARD_SEED = 0
 
@@ -57,14 +58,8 @@ class Bench:
             state.update(dict.fromkeys(self._names[name], value))
         with torch.no_grad():
             model.load_state_dict(state)
-            model = model.to(device=self.device, dtype=dtype)
-        for part in model.modules():
-            for name, value in vars(part).items():
-                # Plain attributes (an RNN's initial state) do not follow Module.to.
-                if isinstance(value, torch.Tensor):
-                    floating = dtype if value.is_floating_point() else None
-                    vars(part)[name] = value.to(device=self.device, dtype=floating)
-        return model
+            hold_as_buffers(model)  # an RNN's initial state, say, moves with the module then
+            return model.to(device=self.device, dtype=dtype)
 
     def call(
         self,
