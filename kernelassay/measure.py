@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch._dynamo  # loaded lazily by dispatch modes: workers forked after this have it
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -99,14 +100,15 @@ def _describe(outputs: Sequence[torch.Tensor]) -> tuple[bool, bool, float]:
     """Whether all outputs are finite, whether each is constant (of several elements), spread."""
     constant, spread = True, 0.0
     for output in outputs:
-        values = output.detach().double()
-        if not values.numel():
+        # NumPy's sums, since those of torch change with the number of threads.
+        values = output.detach().double().numpy()
+        if not values.size:
             raise ProblemError("the output is empty")
-        if not bool(torch.isfinite(values).all()):
+        if not np.isfinite(values).all():
             return False, False, 0.0
-        least, most = values.min().item(), values.max().item()
-        constant &= values.numel() > 1 and most - least <= 1e-6 * max(1.0, abs(most))
-        deviation = values.std(correction=0).item() / (1.0 + values.abs().mean().item())
+        least, most = float(values.min()), float(values.max())
+        constant &= values.size > 1 and most - least <= 1e-6 * max(1.0, abs(most))
+        deviation = float(values.std()) / (1.0 + float(np.abs(values).mean()))
         spread = max(spread, deviation)
     return True, constant, spread
 

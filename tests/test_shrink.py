@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,6 +182,19 @@ def test_a_report_crosses_from_a_worker(problem):
     original = problem("M = 8192\nN = 8192\n", "M, N", "x.relu()")
     there = run_limited(shrink, (original,), seconds=60, memory_bytes=1 << 30, where=original.id)
     assert there == shrink(original)
+
+
+def test_a_spread_does_not_depend_on_the_number_of_threads(problem):
+    loaded = load(problem("M = 4096\nN = 4096\n", "M, N", "x.relu()"))
+    before = torch.get_num_threads()
+    spreads = set()
+    try:
+        for threads in (1, 2, 3, 7):
+            torch.set_num_threads(threads)
+            spreads.add(measure(loaded).spread)
+    finally:
+        torch.set_num_threads(before)
+    assert len(spreads) == 1
 
 
 def test_measured_work_is_at_least_the_flop_of_a_matrix_product():
