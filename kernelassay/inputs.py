@@ -108,8 +108,9 @@ _SIZES = {
 }
 BATTERIES = tuple(_SIZES)
 
-# Orders of threads for the shapes, in turn: a race shows in the output in one order or another.
-_ORDERS = ("reverse", "forward", "seeded:1")
+# Orders of threads and surroundings for the shapes, in turn. A race shows in the output in one order
+# or another; a write past the end of a buffer when it comes before what it overwrites is read.
+_CONDITIONS = (("reverse", "packed"), ("forward", "nan"), ("reverse", "packed"), ("seeded:1", "nan"))
 
 # A candidate's references must agree within this share of the validity tolerance. Correct kernels
 # stray up to ten times as far as the float32 reference does (Welford moments of offset values), and
@@ -214,7 +215,7 @@ def battery(
                 moved,
                 _SHAPE_VALUES[index % len(_SHAPE_VALUES)],
                 bool(redraws),
-                _ORDERS[index % len(_ORDERS)],
+                *_CONDITIONS[index % len(_CONDITIONS)],
             )
         )
     ]
@@ -235,11 +236,11 @@ def _redrawn_inputs(number: int, kinds: Sequence[str], names: Sequence[str]) -> 
 
 
 def _shape_inputs(
-    moved: Overrides, names: Sequence[str], redrawn: bool, order: str
+    moved: Overrides, names: Sequence[str], redrawn: bool, order: str, surroundings: str
 ) -> Iterator[InputSpec]:
     """Other sizes; with ``redrawn`` parameters, since a norm's ones and zeros show little.
 
-    Sizes off the tile edges are where a kernel oversteps its buffers, so NaN lies around them.
+    Sizes off the tile edges are where a kernel oversteps its buffers, so what lies there matters.
     """
     parameters = "redrawn:1001" if redrawn else "official"
     sizes = ",".join(f"{name}={value}" for name, value in moved)
@@ -253,7 +254,7 @@ def _shape_inputs(
             moved,
             parameters,
             order=order,
-            surroundings="nan",
+            surroundings=surroundings,
         )
 
 

@@ -80,6 +80,38 @@ def test_nan_surroundings_give_a_nan_past_the_end_and_change_nothing_else(execut
     assert not execute(VADD, 1, 32, a, a, Out((10,)), 10, surroundings="nan").kinds
 
 
+def test_in_packed_surroundings_the_outputs_are_followed_by_the_operands(execute):
+    """One write past the end of c lands in a[0], before thread 0 reads it in the reverse order."""
+    a = np.arange(12, dtype=np.float32)
+    b = np.full(13, 7, np.float32)
+    broken = VADD.replace("i < n", "i < n + 1").replace("a[i] +", "(i < n ? a[i] : 5.0f) +")
+    arguments = (a, b, Out((12,)), 12)
+    ran = execute(broken, 1, 32, *arguments, surroundings="packed", order="reverse")
+    assert ran.finding("oob-global-write").count == 1
+    np.testing.assert_array_equal(ran.out, np.r_[12 + 7, a[1:] + 7])
+    np.testing.assert_array_equal(a, np.arange(12))  # the caller's own is as it was
+    for conditions in ({"surroundings": "packed"}, {"surroundings": "nan", "order": "reverse"}, {}):
+        np.testing.assert_array_equal(execute(broken, 1, 32, *arguments, **conditions).out, a + 7)
+
+
+def test_buffers_are_packed_at_multiples_of_16_bytes(execute):
+    a = np.arange(10, dtype=np.float32)
+    for far, lands in ((10, False), (11, False), (12, True)):
+        source = VADD.replace("c[i] =", f"c[i == 9 ? {far} : i] =")
+        arguments = (a, 0 * a, Out((10,)), 10)
+        ran = execute(source, 1, 32, *arguments, surroundings="packed", order="reverse")
+        assert ran.finding("oob-global-write").count == 1
+        np.testing.assert_array_equal(ran.out[:9], np.r_[9 if lands else 0, a[1:9]])
+
+
+def test_in_packed_surroundings_a_read_past_the_end_sees_the_next_buffer(execute):
+    a, b = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) + 100
+    ran = execute(VADD.replace("a[i]", "a[i + 8]"), 1, 8, a, b, Out((8,)), 8, surroundings="packed")
+    assert ran.finding("oob-global-read").count == 8
+    np.testing.assert_array_equal(ran.out, b + b)
+    assert not execute(VADD, 1, 8, a, b, Out((8,)), 8, surroundings="packed").kinds
+
+
 def test_memory_that_nothing_wrote_holds_what_the_surroundings_do(execute):
     source = """extern "C" __global__ void k(float* y) {
         __shared__ float s[4];

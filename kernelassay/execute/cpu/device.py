@@ -48,9 +48,13 @@ _ROLES: dict[str, int] = {"operand": 0, "output": 1, "scratch": 2, "updated": 3}
 
 _RACES = frozenset({"race-shared", "race-global"})
 
-PATTERNS = {"finite": 0x3F003F00, "nan": 0x7FC07FC0}
+PATTERNS = {"finite": 0x3F003F00, "nan": 0x7FC07FC0, "packed": 0x7FC07FC0}
 """What memory holds that nothing has written, by the name of the surroundings: 0.501 in fp32, 1.75
-in fp16, 0.5 in bf16; or a NaN in each of the three."""
+in fp16, 0.5 in bf16; or a NaN in each of the three. In ``packed`` surroundings the buffers moreover
+lie in one allocation, as views of a flat tensor do, each at a multiple of 16 bytes: outputs, then
+operands, then scratch, in a ring. What is written past the end of one lands in the next."""
+
+_PACKING: dict[str, int] = {"output": 0, "updated": 0, "operand": 1, "scratch": 2}
 
 SLACK_BYTES = 1 << 20
 _MAX_SCRATCH_BYTES = 4 << 30
@@ -163,6 +167,10 @@ class CpuDevice:
             named = {**buffers, **scratch}
             addresses = {name: buffer.address for name, buffer in named.items()}
             packed, count, error = layout.pack_plan(plan, kernels, addresses)
+            if surroundings == "packed":
+                ring = sorted(named.values(), key=lambda buffer: _PACKING[buffer.role])
+                windows = (ctypes.c_int32 * len(ring))(*(buffer.window for buffer in ring))
+                self._library.ka_pack(windows, len(ring))
             noteworthy = self._library.ka_run(
                 packed, count, fuel, kind, seed, PATTERNS[surroundings], span, self._backstop_ms
             )

@@ -80,6 +80,7 @@ def declare(library: ctypes.CDLL) -> None:
         "ka_map": (ctypes.c_int, (u64, ctypes.c_int, ctypes.c_int)),
         "ka_unmap": (None, (ctypes.c_int,)),
         "ka_address": (u64, (ctypes.c_int,)),
+        "ka_pack": (None, (pointer, u32)),
         "ka_written": (ctypes.c_int, (ctypes.c_int,)),
         "ka_result": (pointer, ()),
         "ka_run": (ctypes.c_int, (text, u32, i64, u32, u64, u32, pointer, u32)),

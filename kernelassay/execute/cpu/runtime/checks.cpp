@@ -100,42 +100,6 @@ Conflict conflicting_read(const Record& r, bool global, bool atomic) {
   return {};
 }
 
-void note_read(Record& r, bool global, uint16_t volatile_read) {
-  const uint32_t clock = now.own_clock;
-  if (r.read_epoch != now.epoch) {
-    const bool block_before = global && r.read_epoch >= now.launch_first &&
-                              (r.read_epoch < now.block_first || (r.reader & kManyBlocks));
-    r.read_epoch = now.epoch;
-    r.read_clock = clock;
-    r.read_lanes = 1u << now.lane;
-    r.reader = uint16_t(now.thread | volatile_read | (block_before ? kManyBlocks : 0));
-    return;
-  }
-  const uint32_t reader = r.reader & kThreadBits;
-  uint16_t flags = r.reader & ~kThreadBits;
-  if (!volatile_read) flags &= ~kVolatileRead;  // one plain reader makes them all plain
-  if (reader >> 5 != now.warp) {
-    flags |= kManyWarps;
-    r.read_clock = clock;
-    r.read_lanes = 1u << now.lane;
-  } else if (reader == now.thread ? r.read_lanes == 1u << now.lane
-                                  : now.clock[reader & 31] >= r.read_clock) {
-    // The readers so far are ordered before this read.
-    r.read_clock = clock;
-    r.read_lanes = 1u << now.lane;
-  } else {
-    if (clock < r.read_clock) r.read_clock = clock;
-    r.read_lanes |= 1u << now.lane;
-  }
-  r.reader = uint16_t(now.thread | flags);
-}
-
-void note_write(Record& r, bool atomic) {
-  r.write_epoch = now.epoch;
-  r.write_clock = now.own_clock;
-  r.writer = uint16_t(now.thread | (atomic ? kAtomicWrite : 0));
-}
-
 // Forget the running thread's own plain read before its atomic on the same word.
 void absorb_own_read(Record& r) {
   if (r.read_epoch == now.epoch && (r.reader & kThreadBits) == now.thread &&
@@ -197,7 +161,11 @@ __attribute__((noinline)) void outside(Region& region, uintptr_t address, size_t
          &region, address, n);
   const uintptr_t end = address + n;
   if (address < region.low) fill_pattern(address, end < region.low ? end : region.low);
-  if (end > region.high) fill_pattern(address > region.high ? address : region.high, end);
+  if (end > region.high) {
+    const uintptr_t past = address > region.high ? address : region.high;
+    neighbour_show(region, past, end);
+    if (writes && region.next >= 0) neighbour_owe(region, past, end);
+  }
   const uintptr_t low = address > region.low ? address : region.low;
   const uintptr_t high = end < region.high ? end : region.high;
   if (low < high) check_bytes<access>(region, low, high - low);
@@ -216,6 +184,7 @@ __attribute__((noinline)) void elsewhere(uintptr_t address, size_t n, bool write
 template <Access access>
 void check_access(uintptr_t address, size_t n, bool whole) {
   Region* region;
+  if (neighbour_owed) neighbour_deliver();
   if (address - shared_base < kSharedSpan)
     region = &shared_regions[(address - shared_base) >> kSharedShift];
   else if (address - global_base < kGlobalSpan)

@@ -21,7 +21,7 @@ constexpr size_t kGuardBytes = 16 << 10;   // unmapped below each stack; a page 
 
 // All stacks lie in one mapping; `stack_area` tests membership, for the access hooks.
 bool stacks_map();
-extern char* stacks_base;
+extern char* stacks_base __attribute__((visibility("hidden")));
 constexpr size_t kStackStride = kStackBytes + kGuardBytes;
 constexpr size_t kStackArea = kStackStride * kMaxThreads;
 

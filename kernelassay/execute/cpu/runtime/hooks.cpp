@@ -3,18 +3,25 @@
 // bytes that another thread could see, the unaligned form where the type promises less alignment.
 #include <cstring>
 
-#include "checks.h"
+#include "fast.h"
 
 namespace {
 template <Access access>
 inline void hook(const volatile void* address, size_t n, bool whole) {
   check_access<access>(reinterpret_cast<uintptr_t>(address), n, whole);
 }
+
+template <Access access, size_t n>
+inline void hook_whole(const volatile void* address) {
+  if constexpr (n % 4 == 0)
+    if (fast::passes<access, n>(reinterpret_cast<uintptr_t>(address))) return;
+  hook<access>(address, n, true);
+}
 }  // namespace
 
 #define HOOK_SIZE(n)                                                                       \
-  void __tsan_read##n(void* a) { hook<Access::kRead>(a, n, true); }                        \
-  void __tsan_write##n(void* a) { hook<Access::kWrite>(a, n, true); }                      \
+  void __tsan_read##n(void* a) { hook_whole<Access::kRead, n>(a); }                        \
+  void __tsan_write##n(void* a) { hook_whole<Access::kWrite, n>(a); }                      \
   void __tsan_unaligned_read##n(void* a) { hook<Access::kRead>(a, n, false); }             \
   void __tsan_unaligned_write##n(void* a) { hook<Access::kWrite>(a, n, false); }           \
   void __tsan_volatile_read##n(void* a) { hook<Access::kVolatileRead>(a, n, true); }       \

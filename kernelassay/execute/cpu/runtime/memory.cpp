@@ -7,6 +7,7 @@
 uintptr_t global_base, shared_base;
 Region regions[kWindows], shared_regions[kSharedWindows];
 uint32_t stated_pattern;
+bool neighbour_owed;
 
 namespace {
 constexpr size_t kPage = 4096;
@@ -19,6 +20,27 @@ uintptr_t reserve(size_t span, size_t alignment) {
 }
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+struct Owed {
+  const Region* region;
+  uintptr_t low, high;
+};
+Owed owed;
+
+// The part of [low, high) that the neighbour's buffer covers, and where that part lies in it.
+struct Overlap {
+  Region* region;
+  uintptr_t low, high, there;
+};
+Overlap overlap(const Region& region, uintptr_t low, uintptr_t high) {
+  if (region.next < 0) return {nullptr, low, low, 0};
+  Region& next = regions[region.next];
+  const uintptr_t begin = round_up(region.high, 16), size = next.high - next.low;
+  if (low < begin) low = begin;
+  if (high > begin + size) high = begin + size;
+  if (low >= high) return {nullptr, low, low, 0};
+  return {&next, low, high, next.low + (low - begin)};
+}
 
 // Room for one record a byte; only granules that are touched take memory.
 Record* records_map(size_t nbytes) {
@@ -63,7 +85,7 @@ int region_map(size_t nbytes, Role role, bool right_aligned) {
       return -1;
     }
     const uintptr_t low = middle + (right_aligned ? body - round_up(nbytes, 16) : 0);
-    region = Region{low, low + nbytes, records, 0, 2, role, true, false, nbytes, nullptr, ""};
+    region = Region{low, low + nbytes, records, 0, 2, role, true, false, nbytes, -1, nullptr, ""};
     return window;
   }
   return -1;
@@ -78,4 +100,36 @@ void region_unmap(int window) {
   mmap(reinterpret_cast<void*>(start), body + 2 * kSlack, PROT_NONE, kFlags | MAP_FIXED, -1, 0);
   munmap(region.records, (region.capacity + 4) * sizeof(Record));
   region = Region{};
+}
+
+void neighbours_set(const int32_t* windows, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++)
+    if (count > 1) regions[windows[i]].next = windows[(i + 1) % count];
+}
+
+void neighbours_forget() {
+  for (Region& region : regions) region.next = -1;
+  neighbour_owed = false;
+}
+
+void neighbour_show(const Region& region, uintptr_t low, uintptr_t high) {
+  fill_pattern(low, high);
+  const Overlap part = overlap(region, low, high);
+  if (!part.region) return;
+  memcpy(reinterpret_cast<void*>(part.low), reinterpret_cast<void*>(part.there),
+         part.high - part.low);
+}
+
+void neighbour_owe(const Region& region, uintptr_t low, uintptr_t high) {
+  owed = {&region, low, high};
+  neighbour_owed = true;
+}
+
+void neighbour_deliver() {
+  neighbour_owed = false;
+  const Overlap part = overlap(*owed.region, owed.low, owed.high);
+  if (!part.region) return;
+  memcpy(reinterpret_cast<void*>(part.there), reinterpret_cast<void*>(part.low),
+         part.high - part.low);
+  part.region->written = true;
 }

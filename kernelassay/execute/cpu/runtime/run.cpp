@@ -92,6 +92,7 @@ void run_steps(const char* plan, uint32_t count) {
       continue;
     }
     launch_run(step, reinterpret_cast<const Slot*>(plan));
+    if (neighbour_owed) neighbour_deliver();
     plan += step.launch.slots * sizeof(Slot);
   }
 }
@@ -201,6 +202,7 @@ int ka_map(uint64_t nbytes, int role, int right_aligned) {
 }
 void ka_unmap(int window) { region_unmap(window); }
 uint64_t ka_address(int window) { return regions[window].low; }
+void ka_pack(const int32_t* windows, uint32_t count) { neighbours_set(windows, count); }
 int ka_written(int window) { return regions[window].written; }
 const Result* ka_result() { return &result; }
 
@@ -217,6 +219,7 @@ int ka_run(const char* plan, uint32_t count, int64_t fuel, uint32_t order, uint6
   faults_install(backstop_ms);
   if (!sigsetjmp(run_exit, 0)) run_steps(plan, count);
   faults_restore();
+  neighbours_forget();
   running = nullptr;
   const int64_t left = cu_fuel_left < 0 ? 0 : cu_fuel_left;
   result.fuel_used = fuel_given - left;
