@@ -108,9 +108,14 @@ _SIZES = {
 }
 BATTERIES = tuple(_SIZES)
 
-# Orders of threads and surroundings for the shapes, in turn. A race shows in the output in one order
-# or another; a write past the end of a buffer when it comes before what it overwrites is read.
-_CONDITIONS = (("reverse", "packed"), ("forward", "nan"), ("reverse", "packed"), ("seeded:1", "nan"))
+# Orders of threads and surroundings for the shapes, in turn. A race shows in the output in one
+# order or another, a write past the end of a buffer when it comes before what it lands on is read.
+_CONDITIONS = (
+    ("reverse", "packed"),
+    ("forward", "nan"),
+    ("reverse", "packed"),
+    ("seeded:1", "nan"),
+)
 
 # A candidate's references must agree within this share of the validity tolerance. Correct kernels
 # stray up to ten times as far as the float32 reference does (Welford moments of offset values), and

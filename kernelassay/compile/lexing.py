@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 NAME = "name"
@@ -43,12 +44,16 @@ class Token(NamedTuple):
 
 def tokenize(text: str) -> list[Token]:
     """All tokens of ``text`` in order, without whitespace and comments; never raises."""
-    tokens = []
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup
-        if kind is not None and kind != "skip":
-            tokens.append(Token(kind, match.group(), match.start(), match.end()))
-    return tokens
+    return list(_tokens(text))
+
+
+@lru_cache(maxsize=32)  # a source passes through several stages, each of which needs its tokens
+def _tokens(text: str) -> tuple[Token, ...]:
+    return tuple(
+        Token(match.lastgroup, match.group(), match.start(), match.end())
+        for match in _TOKEN.finditer(text)
+        if match.lastgroup is not None and match.lastgroup != "skip"
+    )
 
 
 def matching(tokens: Sequence[Token], at: int) -> int | None:

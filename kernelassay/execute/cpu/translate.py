@@ -159,18 +159,21 @@ def _unsupported_name(
     tokens: Sequence[Token], index: int, depth: int, statement: int
 ) -> Iterator[str]:
     name = tokens[index].text
-    before = [token.text for token in tokens[statement:index]]
     following = tokens[index + 1].text if index + 1 < len(tokens) else ""
     if name in _FEATURES and not (name in _NAMESPACES and following != "::"):
         yield _FEATURES[name].format(name=name)
-    elif name == "__shared__" and depth == 0 and "extern" not in before:
+    elif name == "__shared__" and depth == 0 and "extern" not in _texts(tokens[statement:index]):
         yield "__shared__ at file scope"
-    elif name == "__global__" and "template" in before:
+    elif name == "__global__" and "template" in _texts(tokens[statement:index]):
         yield "a template as kernel"
     elif name == "__constant__" and depth == 0:
         declaration = [token.text for token in _until_semicolon(tokens, index)]
         if "=" not in declaration and "{" not in declaration:
             yield "a __constant__ variable without a value"
+
+
+def _texts(tokens: Sequence[Token]) -> set[str]:
+    return {token.text for token in tokens}
 
 
 def _unsupported_directive(text: str) -> Iterator[str]:
