@@ -100,16 +100,23 @@ class WorkerDiedError(Exception):
 
 
 _context: ForkServerContext | None = None
+# What processes of ours start with; named, since half of it lies in layers above this one.
+_PRELOADED = (
+    "kernelassay.execute.warm",
+    "kernelassay.execute.bench",
+    "kernelassay.population",
+    "kernelassay.input_trials",
+)
 
 
 def context() -> ForkServerContext:
-    """The process context whose fork server has torch loaded."""
+    """The process context whose fork server has torch, and what tasks and workers run, loaded."""
     global _context  # noqa: PLW0603 - one fork server per process
     if _context is None:
         import multiprocessing
 
         _context = multiprocessing.get_context("forkserver")
-        _context.set_forkserver_preload(["kernelassay.execute.warm"])
+        _context.set_forkserver_preload(list(_PRELOADED))
     return _context
 
 
