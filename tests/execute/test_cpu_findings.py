@@ -112,6 +112,43 @@ def test_in_packed_surroundings_a_read_past_the_end_sees_the_next_buffer(execute
     assert not execute(VADD, 1, 8, a, b, Out((8,)), 8, surroundings="packed").kinds
 
 
+@pytest.mark.parametrize(
+    ("declared", "index", "offset"),
+    [
+        ("float s[32]", "[threadIdx.x - 1]", -4),
+        ("double s[32]", "[threadIdx.x - 1]", -8),
+        ("short s[32]", "[threadIdx.x - 1]", -2),
+        ("float s[32][33]", "[threadIdx.x - 1][0]", -132),
+        ("float s[2][32][65]", "[0][threadIdx.x - 1][0]", -260),
+    ],
+)
+@pytest.mark.parametrize("surroundings", ["finite", "nan"])
+def test_an_unsigned_index_below_zero_lies_just_before_a_shared_array(
+    execute, declared, index, offset, surroundings
+):
+    source = f"""extern "C" __global__ void k(float* y) {{
+        __shared__ {declared};
+        if (threadIdx.x < 31) s{index.replace("threadIdx.x - 1", "threadIdx.x")} = 3;
+        __syncthreads();
+        y[threadIdx.x] = s{index} == 3;
+        if (threadIdx.x == 0) s{index} = 4;
+    }}"""
+    ran = execute(source, 1, 32, Out((32,)), surroundings=surroundings)
+    assert ran.result.outcome == "ok"
+    assert ran.kinds == {"oob-shared-read", "oob-shared-write"}
+    assert f"shared array s byte {offset} " in ran.finding("oob-shared-read").detail
+    np.testing.assert_array_equal(ran.out, [0] + [1] * 31)
+
+
+def test_a_shared_index_far_outside_is_a_crash(execute):
+    source = """extern "C" __global__ void k(float* y) {
+        __shared__ float s[32];
+        s[threadIdx.x] = 1.0f;
+        y[threadIdx.x] = s[threadIdx.x + (1u << 28)];
+    }"""
+    assert execute(source, 1, 32, Out((32,))).result.outcome == "crash"
+
+
 def test_memory_that_nothing_wrote_holds_what_the_surroundings_do(execute):
     source = """extern "C" __global__ void k(float* y) {
         __shared__ float s[4];

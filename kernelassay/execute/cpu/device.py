@@ -116,7 +116,7 @@ class CpuDevice:
         layout.declare(self._library)
         if not self._library.ka_start():
             raise ToolchainError(
-                "the system refuses the address space of the CPU executor (16 TiB, unbacked)",
+                "the system refuses the address space of the CPU executor (20 TiB, unbacked)",
                 hint="lift the limit on virtual memory (ulimit -v unlimited)",
             )
         self._result = layout.Result.from_address(self._library.ka_result())

@@ -171,10 +171,15 @@ __attribute__((noinline)) void outside(Region& region, uintptr_t address, size_t
   if (low < high) check_bytes<access>(region, low, high - low);
 }
 
-// Neither buffer nor shared array: locals, the runtime's own data, constants; or a wild pointer.
+// Neither buffer nor shared window: locals, a wrapped shared address, the runtime's own data, constants; or a wild pointer.
 __attribute__((noinline)) void elsewhere(uintptr_t address, size_t n, bool writes) {
   if (!running) return;  // an image's initialisers, while it is loaded
   if (on_a_stack(address) || is_local_cell(address)) return;
+  uintptr_t wrapped;
+  if (const Region* array = shared_wrapped(address, n, &wrapped)) {
+    report(writes ? kOobSharedWrite : kOobSharedRead, array, wrapped, n);
+    return fill_pattern(address, address + n);
+  }
   if (launch_owns_data(address, n, writes)) return;
   fault(kCrash, "illegal address", address, n);
 }

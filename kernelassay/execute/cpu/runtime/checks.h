@@ -3,7 +3,7 @@
 // bounds      Outside the buffer or array: a finding. The bytes outside get the pattern before the
 //             access, so a read sees the pattern and a write is lost. In packed surroundings another
 //             buffer lies behind, whose bytes are read and, with no further check, written.
-//             Past the slack: a fault.
+//             Past the slack: a fault. An address in shared memory has 32 bits.
 // alignment   An access the hardware does in one piece must lie at a multiple of its size: else a fault.
 // initialised A read of bytes nobody has written since the run (global) or block (shared) began,
 //             unless the buffer is an operand: a finding; it reads the pattern they hold.

@@ -52,7 +52,7 @@ Record* records_map(size_t nbytes) {
 bool memory_map() {
   if (shared_base) return true;
   if (!global_base) global_base = reserve(kGlobalSpan, uintptr_t{1} << kWindowShift);
-  uintptr_t shared = reserve(kSharedSpan, uintptr_t{1} << kSharedShift);
+  uintptr_t shared = reserve(kSharedReach, uintptr_t{1} << kSharedShift);
   if (!global_base || !shared) return false;
   if (mprotect(reinterpret_cast<void*>(shared), kSharedSpan, PROT_READ | PROT_WRITE)) return false;
   for (Region& region : shared_regions)

@@ -30,6 +30,9 @@ constexpr size_t kSlack = 1 << 20;
 constexpr int kSharedWindows = 64;
 constexpr int kSharedShift = 22;
 constexpr uintptr_t kSharedSpan = uintptr_t{kSharedWindows} << kSharedShift;
+// Shared memory has 32-bit addresses: what `s[threadIdx.x - 1]` means in thread 0 lies just before s,
+// not 16 GiB behind it. Addresses up to here are read modulo 2^32 (shared_wrapped).
+constexpr uintptr_t kSharedReach = uintptr_t{1} << 42;
 constexpr uintptr_t kGlobalSpan = uintptr_t{kWindows} << kWindowShift;
 constexpr size_t kMaxSharedBytes = 227 * 1024;    // a block on sm_90, static plus dynamic
 constexpr size_t kMaxStaticShared = 48 * 1024;
@@ -59,3 +62,6 @@ void neighbour_deliver();
 // Shared arrays of the running launch. Window 0 is the dynamic array.
 void shared_begin_launch(size_t dynamic_bytes);
 void shared_begin_block();
+// The shared array outside of which `address`, taken modulo 2^32, lies; null if there is none. Then
+// n bytes at `address` may be touched, and `wrapped` is what it stands for.
+Region* shared_wrapped(uintptr_t address, size_t n, uintptr_t* wrapped);

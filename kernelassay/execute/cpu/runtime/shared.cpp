@@ -1,5 +1,7 @@
 // Shared arrays: each declaration of the running launch gets its own window when a thread first
 // reaches it, filled with the pattern anew for every block. Window 0 is the dynamic array.
+#include <sys/mman.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -43,6 +45,23 @@ void shared_begin_block() {
     fill_pattern(shared_regions[i].low, shared_regions[i].high);
     shared_regions[i].initialised_since = now.block_first;
   }
+}
+
+Region* shared_wrapped(uintptr_t address, size_t n, uintptr_t* wrapped) {
+  constexpr uintptr_t kPage = 4096;
+  static uintptr_t ready;  // the page made ready last
+  const uintptr_t offset = address - shared_base, low = uint32_t(offset);
+  if (offset < kSharedSpan || offset >= kSharedReach - kPage || low >= kSharedSpan) return nullptr;
+  Region& region = shared_regions[low >> kSharedShift];
+  *wrapped = shared_base + low;
+  if (!region.live || (*wrapped + n > region.low && *wrapped < region.high)) return nullptr;
+  const uintptr_t first = address & ~(kPage - 1), last = (address + n - 1) & ~(kPage - 1);
+  if (first != ready || last != ready) {
+    void* page = reinterpret_cast<void*>(first);
+    if (mprotect(page, last - first + kPage, PROT_READ | PROT_WRITE)) return nullptr;
+    ready = last;
+  }
+  return &region;
 }
 
 // `key` tells declarations apart (one per instantiation of a template).
