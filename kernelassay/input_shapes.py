@@ -41,10 +41,11 @@ def shape_overrides(
 ) -> tuple[Overrides, ...]:
     """Up to ``count`` combinations of lever values, in a fixed order.
 
-    Input k moves lever j to the (k + 4j)-th rung of the ladder. The product of all sizes (a bound
-    on elements and a measure of work) stays below twice the present one or 32k, whichever is
-    larger; to stay there the other levers give way before lever k does. ``trial`` runs a
-    combination: what it finds too large is lowered likewise, and where it refuses one, levers are
+    Input k moves lever j to the (k + 4j)-th rung of the ladder; in the second turn of the levers,
+    one after the other goes to the highest, where several blocks lie along it. The product of all
+    sizes (a bound on elements and a measure of work) stays below twice the present one or 32k,
+    whichever is larger; to stay there the other levers give way before lever k does. ``trial`` runs
+    a combination: what it finds too large is lowered likewise, and where it refuses one, levers are
     put back until it is accepted. With ``trial``, inputs with every size :data:`TINY` lie between.
     Levers named in ``frozen`` stay as they are.
     """
@@ -56,7 +57,10 @@ def shape_overrides(
     chosen: dict[Overrides, None] = {}
     for k in range(4 * count if levers else 0):
         sizes = [steps[(k + 4 * j) % len(steps)] for j, steps in enumerate(rungs)]
-        kept = k % len(levers)
+        turn, kept = divmod(k, len(levers))
+        if turn == 1:  # the last levers first: blocks and strides mostly run along them
+            kept = len(levers) - 1 - kept
+            sizes[kept] = max(rungs[kept])
         while math.prod(sizes) > limit and _lower(sizes, levers, rungs, kept):
             pass
         moved = _moved(levers, sizes)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelassay import gate, population, styles
 from kernelassay.cell import Cell
+from kernelassay.compile.fixed import ties
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import ORIGINAL, Candidate
 from kernelassay.execute.worker import CallInfo, UnitResult, Worker
 from kernelassay.inputs import FULL, QUICK, InputSpec
+from kernelassay.kernel import Scalar
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -116,7 +118,8 @@ def admit(
         correct = _correct_kernels(problem, calls, tools, run, options)
         base["benign"] = correct.records()
         progress("checking inputs")
-        _gate(base, problem, worker, correct.originals, correct.benign, options)
+        arguments = _gate(base, problem, worker, correct.originals, correct.benign, options)
+        calls = tuple(_with_ties(call, arguments) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
     return base, calls
@@ -204,8 +207,12 @@ def _gate(
     originals: Mapping[str, Candidate],
     benign: Sequence[Candidate],
     options: GateOptions,
-) -> None:
-    """Measure references, originals and benign variants on every input; admit or refuse."""
+) -> list[Mapping[str, Mapping[str, Scalar]]]:
+    """Measure references, originals and benign variants on every input; admit or refuse.
+
+    Returns the arguments of all calls, by their ids, for each input that is not rejected.
+    """
+    arguments: list[Mapping[str, Mapping[str, Scalar]]] = []
     specs: Sequence[InputSpec] = worker.battery(options.battery)
     if options.max_inputs is not None:
         specs = specs[: options.max_inputs]
@@ -218,8 +225,9 @@ def _gate(
         base["inputs"].append(record)
         if unit.broken:
             base["refused"] = _not_admitted(problem, spec, unit.rejected)
-            return
+            return arguments
         if not unit.rejected and unit.facts is not None:
+            arguments.append(unit.facts.arguments)
             if spec.group == "official":
                 _drop_strays(base["calls"], unit)
             refusal = gate.refusal(
@@ -231,7 +239,7 @@ def _gate(
             )
             if refusal:
                 base["refused"] = _not_admitted(problem, spec, refusal)
-                return
+                return arguments
     _rebase(base)
     if not any(call["styles"] for call in base["calls"]):
         reasons = "; ".join(f"{c['id']} {c['not_admitted']}" for c in base["calls"])
@@ -239,6 +247,12 @@ def _gate(
     unfit = [r for r in base["inputs"] if r["group"] == "official" and not r["valid"]]
     if unfit:
         base["refused"] = f"the official input {unfit[0]['id']} is not valid: {unfit[0]['reason']}"
+    return arguments
+
+
+def _with_ties(call: CallInfo, arguments: Sequence[Mapping[str, Mapping[str, Scalar]]]) -> CallInfo:
+    own = [given[call.id] for given in arguments if call.id in given]
+    return replace(call, fixed={**call.fixed, **ties(own, call.fixed)})
 
 
 def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:

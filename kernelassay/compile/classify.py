@@ -29,7 +29,7 @@ from kernelassay.compile.batch import (
     unit,
 )
 from kernelassay.compile.cache import ImageCache, cache_key
-from kernelassay.compile.fixed import with_fixed
+from kernelassay.compile.fixed import Fixed, with_fixed
 from kernelassay.compile.identity import SCHEME
 from kernelassay.compile.launcher import parse_launcher
 from kernelassay.compile.lexing import tokenize, unbalanced
@@ -105,15 +105,15 @@ def classify(
     cache: Path | None = None,
     progress: Progress | None = None,
     backend: str = "auto",
-    fixed: Mapping[str, int] | None = None,
+    fixed: Fixed | None = None,
 ) -> Classification:
     """Sort ``mutants``, pairs of id and text, into the four buckets.
 
     ``jobs`` compiler processes run at a time. ``cache`` is a folder for outcomes, kept by text,
     compiler version, options and scheme. ``progress`` is called with (done, total) device texts.
     ``backend`` is ``nvrtc``, ``host``, or ``auto`` for the first where it is available. ``fixed``
-    has the values of the ``launch`` parameters that are constants of the problem; only NVRTC is
-    told of them.
+    has the ``launch`` parameters that are constants of the problem or tied to others; only NVRTC
+    is told of them.
 
     Raises ``KernelSyntaxError`` or ``UnsupportedError`` if the *original* does not compile,
     ``ToolchainError`` if ``nvrtc`` is asked for and missing.

@@ -1,13 +1,14 @@
-"""Device code that knows the arguments a problem fixes.
+"""Device code that knows the arguments a problem fixes, and those it ties to one another.
 
 A convolution's stride, padding and groups are arguments of its kernel, so that one source serves
-every shape; for one problem they are constants. A fault that only shows at another stride is
-equivalent there, and the machine code tells so once the compiler knows the value.
+every shape; for one problem they are constants. The product of square matrices has three extents
+that are one size. A fault that only shows at another stride, or where extents differ, is equivalent
+there, and the machine code tells so once the compiler knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kernelassay.compile.lexing import NAME, matching, split_commas
 from kernelassay.compile.source import SourceParts, kernel_signatures, split
@@ -15,27 +16,52 @@ from kernelassay.compile.source import SourceParts, kernel_signatures, split
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="})
 _STEPS = frozenset({"++", "--"})
 
+TIE_VALUES = 3
+"""So many different values two sizes must have shared before they count as one."""
 
-def with_fixed(source: str, fixed: Mapping[str, int]) -> str:
+Fixed = Mapping[str, int | str]
+"""By name of a ``launch`` parameter: its value, or an earlier parameter it always equals."""
+
+
+def ties(arguments: Sequence[Mapping[str, int | float]], known: Iterable[str]) -> dict[str, str]:
+    """The parameters that equal an earlier one in all of ``arguments``, by name.
+
+    ``arguments`` has the scalars of one call, once per input of the problem. The inputs move every
+    size of the problem to values of its own, so what stays equal over at least
+    :data:`TIE_VALUES` values is one size to the problem. Names in ``known`` are left out.
+    """
+    left_out = set(known)
+    courses: dict[str, tuple[int, ...]] = {}
+    for name in arguments[0] if arguments else ():
+        values = tuple(given.get(name, 0.0) for given in arguments)
+        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+        if name not in left_out and whole and len(set(values)) >= TIE_VALUES:
+            courses[name] = tuple(int(v) for v in values)
+    first: dict[tuple[int, ...], str] = {}
+    found = {name: first.setdefault(values, name) for name, values in courses.items()}
+    return {name: other for name, other in found.items() if name != other}
+
+
+def with_fixed(source: str, fixed: Fixed) -> str:
     """``source`` with an assumption per kernel parameter that ``launch`` always gives one value.
 
-    ``fixed`` has values of ``launch`` parameters by name. Only an argument that is such a parameter
-    as it stands counts, at every launch of the kernel. Lines stay where they are.
+    Only an argument that is a parameter of ``launch`` as it stands counts, at every launch of the
+    kernel. Lines stay where they are.
     """
     if not fixed:
         return source
     parts = split(source)
     signatures = {kernel.name: kernel for kernel in kernel_signatures(source)}
     edits: dict[int, str] = {}
-    for name, facts in _facts(parts, fixed).items():
-        if name not in signatures or facts is None:
+    for name, given in _given(parts, fixed).items():
+        if name not in signatures:
             continue
-        parameters = signatures[name].parameters
-        known = [
-            f"__builtin_assume({parameters[position][1]} == {int(value)});"
-            for position, value in sorted(facts.items())
-            if position < len(parameters) and "*" not in parameters[position][0]
+        named = [
+            (parameter, given[position])
+            for position, (kind, parameter) in enumerate(signatures[name].parameters)
+            if position in given and "*" not in kind and "const" not in kind.split()
         ]
+        known = list(_assumptions(named, fixed))
         for place in _bodies(parts, name):
             edits[place] = " ".join(known)
     for place in sorted(edits, reverse=True):
@@ -43,11 +69,26 @@ def with_fixed(source: str, fixed: Mapping[str, int]) -> str:
     return source
 
 
-def _facts(parts: SourceParts, fixed: Mapping[str, int]) -> dict[str, dict[int, int] | None]:
-    """Per launched kernel, the values of its arguments by position."""
+def _assumptions(named: Sequence[tuple[str, str]], fixed: Fixed) -> Iterator[str]:
+    """What holds of kernel parameters, each beside the ``launch`` parameter it is given.
+
+    A tie is an assignment: the optimiser does not carry an assumed equality into every comparison.
+    """
+    first: dict[str, str] = {}
+    for parameter, given in named:
+        value = fixed.get(given, given)
+        if isinstance(value, int):
+            yield f"__builtin_assume({parameter} == {int(value)});"
+        elif (other := first.setdefault(value, parameter)) != parameter:
+            yield f"{parameter} = {other};"
+
+
+def _given(parts: SourceParts, fixed: Fixed) -> dict[str, dict[int, str]]:
+    """Per launched kernel, the parameters of ``launch`` that it is given, by position."""
     tokens = parts.body
-    stable = {name: value for name, value in fixed.items() if not _changes(parts, name)}
-    found: dict[str, dict[int, int] | None] = {}
+    tied = {other for other in fixed.values() if isinstance(other, str)}
+    stable = {name for name in {*fixed, *tied} if not _changes(parts, name)}
+    found: dict[str, dict[int, str]] = {}
     for index, token in enumerate(tokens):
         if token.text != ">>>" or index + 1 >= len(tokens) or tokens[index + 1].text != "(":
             continue
@@ -56,14 +97,13 @@ def _facts(parts: SourceParts, fixed: Mapping[str, int]) -> dict[str, dict[int, 
         if close is None or kernel is None:
             continue
         arguments = split_commas(tokens[index + 2 : close])
-        facts = {
-            position: stable[argument[0].text]
+        given = {
+            position: argument[0].text
             for position, argument in enumerate(arguments)
             if len(argument) == 1 and argument[0].text in stable
         }
-        earlier = found.setdefault(kernel, facts)
-        if earlier is not None and earlier != facts:
-            found[kernel] = dict(earlier.items() & facts.items())
+        earlier = found.setdefault(kernel, given)
+        found[kernel] = dict(earlier.items() & given.items())
     return found
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,17 @@ from numpy.typing import NDArray
 from kernelassay import cell, oracle
 from kernelassay.cell import Cell
 from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
-from kernelassay.errors import ProblemError, UnsupportedError
+from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.execute.bound import Bound, BoundCalls
 from kernelassay.execute.cpu.build import Image
 from kernelassay.execute.cpu.device import CpuDevice
 from kernelassay.execute.outputs import far_off, magnitude, other_order, output_digest, without
 from kernelassay.inputs import InputSpec, digest, materialise
-from kernelassay.kernel import Call, Launch, RunResult
+from kernelassay.kernel import Call, Launch, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 from kernelassay.references import run_model
-from kernelassay.substrate.lowering import lower, lower_fused
+from kernelassay.substrate.lowering import bind, lower, lower_fused
 from kernelassay.trace import Traced, evaluate, meta, trace
 from kernelassay.user.whole import trace_whole, whole_call
 
@@ -66,7 +66,8 @@ class InputFacts:
     """What the validity gate needs to know of one input, measured on the references alone.
 
     ``reference_error`` is the critical tolerance between the float32 and float64 references,
-    ``magnitude`` the largest finite magnitude among the values of the traced graph.
+    ``magnitude`` the largest finite magnitude among the values of the traced graph, ``arguments``
+    the scalars of each call, by its id.
     """
 
     id: str
@@ -78,6 +79,7 @@ class InputFacts:
     magnitude: float
     problem: str
     output_dtypes: tuple[str, ...] = ("float32",)
+    arguments: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,14 @@ class InputBench:
             magnitude=max((magnitude(value) for value in self.values.values()), default=0.0),
             problem="" if finite else "the reference is not finite",
             output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
+            arguments=self._arguments(),
         )
+
+    def _arguments(self) -> dict[str, Mapping[str, Scalar]]:
+        try:
+            return {call.id: dict(bind(call, self.traced)) for call in self.bench.calls}
+        except KernelassayError:  # it is raised again, and recorded, when the call is to run
+            return {}
 
     def prepare(self, originals: Mapping[str, Candidate]) -> dict[str, Cell]:
         """Run the correct kernels, one per call and mutated style; returns their cells by id."""

@@ -36,14 +36,17 @@ CANDIDATE_SECONDS = 150.0
 
 @dataclass(frozen=True, slots=True)
 class CallInfo:
-    """The part of a call that leaves the worker; ``ops`` are the overloads it stands in for."""
+    """The part of a call that leaves the worker; ``ops`` are the overloads it stands in for.
+
+    ``fixed`` is as in :mod:`kernelassay.compile.fixed`.
+    """
 
     id: str
     template: str
     sources: Mapping[str, str]
     nodes: tuple[str, ...]
     ops: tuple[str, ...] = ()
-    fixed: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
 """A problem's constants reach the compiler that tells equivalent mutants, and nothing else does."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelassay.compile import classify, nvrtc
-from kernelassay.compile.fixed import with_fixed
+from kernelassay.compile.fixed import TIE_VALUES, ties, with_fixed
 
 needs_nvrtc = pytest.mark.skipif(bool(nvrtc.unavailable_reason()), reason="needs NVRTC")
 
@@ -53,6 +55,60 @@ def test_launches_that_disagree_tell_only_what_they_share():
     )
     told = with_fixed(again, {"stride": 1, "pad": 0})
     assert "stride ==" not in told and "__builtin_assume(pad == 0);" in told
+
+
+def test_a_kernel_is_told_which_of_its_arguments_are_one_size():
+    told = with_fixed(SOURCE, {"pad": "n"})
+    assert told == SOURCE.replace(
+        "int pad) {\n    int i", "int pad) {pad = n;\n    int i"
+    )
+    swapped = with_fixed(SOURCE.replace("n, stride, pad);", "pad, stride, n);"), {"pad": "n"})
+    assert "pad = n;" in swapped
+    for changed in ("n = 2;", "pad += 1;"):
+        source = SOURCE.replace("    pick<<<", f"    {changed}\n    pick<<<")
+        assert with_fixed(source, {"pad": "n"}) == source
+    alone = SOURCE.replace("n, stride, pad);", "n + 0, stride, pad);")
+    assert with_fixed(alone, {"pad": "n"}) == alone
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({name: st.integers(0, 3) for name in "abcd"}), min_size=1, max_size=9
+    ),
+    st.sets(st.sampled_from("abcd")),
+)
+def test_sizes_are_tied_if_and_only_if_they_share_enough_values_and_never_differ(runs, known):
+    found = ties(runs, known)
+    for name in "abcd":
+        values = [run[name] for run in runs]
+        same = [o for o in "abcd" if o not in known and values == [run[o] for run in runs]]
+        tied = name not in known and len(set(values)) >= TIE_VALUES and same[0] != name
+        assert found.get(name) == (same[0] if tied else None)
+
+
+def test_only_integers_are_tied():
+    runs = [{"a": k, "b": k, "scale": float(k), "flag": bool(k % 2)} for k in range(5)]
+    assert ties(runs, ()) == {"b": "a"}
+    assert ties([], ()) == {}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("fixed", "status"), [({"m": "n"}, "equivalent"), ({}, "distinct")])
+def test_one_extent_for_another_is_equivalent_where_they_are_one_size(fixed, status):
+    source = """extern "C" __global__ void k(const float* x, float* y, int n, int m) {
+    int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < n && col < m) y[(long long)row * m + col] = x[(long long)col * n + row];
+}
+void launch(const float* x, float* y, int n, int m) {
+    k<<<dim3((m + 127) / 128, n), 128>>>(x, y, n, m);
+}
+"""
+    mutants = [
+        ("guard", source.replace("col < m", "col < n")),
+        ("stride", source.replace("row * m", "row * n")),
+    ]
+    found = classify.classify(source, mutants, fixed=fixed)
+    assert [found[name].status for name, _ in mutants] == [status] * len(mutants)
 
 
 @needs_nvrtc

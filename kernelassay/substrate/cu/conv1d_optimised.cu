@@ -10,9 +10,8 @@ extern "C" __global__ void conv1d_staged(const float* __restrict__ input, const 
     extern __shared__ float staged[];  // [OC_TILE][CHUNK][kernel_size]
     int group_in = in_channels / groups;
     int group_out = out_channels / groups;
-    int tiles = (group_out + OC_TILE - 1) / OC_TILE;
-    int group = blockIdx.y / tiles;
-    int first = blockIdx.y % tiles * OC_TILE;
+    int group = blockIdx.y % groups;
+    int first = blockIdx.y / groups * OC_TILE;
     int count = min(OC_TILE, group_out - first);
     int oc0 = group * group_out + first;
     int n = blockIdx.z;
@@ -54,7 +53,7 @@ void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ floa
             int groups) {
     int tiles = (out_channels / groups + OC_TILE - 1) / OC_TILE;
     dim3 block(128);
-    dim3 grid((out_length + 127) / 128, groups * tiles, batch);
+    dim3 grid((out_length + 127) / 128, tiles * groups, batch);
     int shared = OC_TILE * CHUNK * kernel_size * sizeof(float);
     conv1d_staged<<<grid, block, shared>>>(input, weight,@BIAS_ARGUMENT@ output, in_channels, in_length, out_channels,
                                            out_length, kernel_size, stride, padding, dilation, groups);

@@ -11,9 +11,8 @@ extern "C" __global__ void conv@DIMS@d_gemm(const float* __restrict__ input, con
     int group_out = out_channels / groups;
     int taps = @TAPS@;
     int depth = group_in * taps;
-    int channel_tiles = (group_out + TILE - 1) / TILE;
-    int group = blockIdx.y / channel_tiles;
-    int channel = blockIdx.y % channel_tiles * TILE + threadIdx.y;
+    int group = blockIdx.y % groups;
+    int channel = blockIdx.y / groups * TILE + threadIdx.y;
     int oc = group * group_out + channel;
 
     int plane = @OUT_PLANE@;
@@ -59,6 +58,6 @@ void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ floa
     long long pixels = (long long)batch * @OUT_PLANE@;
     int channel_tiles = (out_channels / groups + TILE - 1) / TILE;
     dim3 block(TILE, TILE);
-    dim3 grid((pixels + TILE - 1) / TILE, groups * channel_tiles);
+    dim3 grid((pixels + TILE - 1) / TILE, channel_tiles * groups);
     conv@DIMS@d_gemm<<<grid, block>>>(input, weight,@BIAS_ARGUMENT@ output, @ARGUMENTS@);
 }

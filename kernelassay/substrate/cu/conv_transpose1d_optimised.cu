@@ -9,8 +9,9 @@ extern "C" __global__ void conv_transpose1d_staged(const float* __restrict__ inp
     extern __shared__ float taps[];  // [CHUNK][kernel_size]
     int group_in = in_channels / groups;
     int group_out = out_channels / groups;
-    int oc = blockIdx.y;
-    int group = oc / group_out;
+    int group = blockIdx.y % groups;
+    int channel = blockIdx.y / groups;
+    int oc = group * group_out + channel;
     int n = blockIdx.z;
     int x = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -21,7 +22,7 @@ extern "C" __global__ void conv_transpose1d_staged(const float* __restrict__ inp
         for (int i = threadIdx.x; i < channels * kernel_size; i += blockDim.x) {
             int c = i / kernel_size;
             int k = i % kernel_size;
-            taps[i] = weight[((long long)(ic0 + c) * group_out + oc % group_out) * kernel_size + k];
+            taps[i] = weight[((long long)(ic0 + c) * group_out + channel) * kernel_size + k];
         }
         __syncthreads();
         for (int k = 0; k < kernel_size; ++k) {

@@ -19,9 +19,8 @@ extern "C" __global__ void conv_transpose3d_staged(const float* __restrict__ inp
     int taps = kernel_d * kernel_h * kernel_w;
     int group_in = in_channels / groups;
     int group_out = out_channels / groups;
-    int oc_tiles = (group_out + OC_TILE - 1) / OC_TILE;
-    int group = blockIdx.y / oc_tiles;
-    int first = blockIdx.y % oc_tiles * OC_TILE;
+    int group = blockIdx.y % groups;
+    int first = blockIdx.y / groups * OC_TILE;
     int count = min(OC_TILE, group_out - first);
     int n = blockIdx.z;
 
@@ -75,7 +74,7 @@ void launch(const float* input, const float* weight,@BIAS_LAUNCH_PARAMETER@ floa
     int voxels = out_d * out_h * out_w;
     int oc_tiles = (out_channels / groups + OC_TILE - 1) / OC_TILE;
     dim3 block(128);
-    dim3 grid((voxels + 127) / 128, groups * oc_tiles, batch);
+    dim3 grid((voxels + 127) / 128, oc_tiles * groups, batch);
     int shared = OC_TILE * kernel_d * kernel_h * kernel_w * sizeof(float);
     conv_transpose3d_staged<<<grid, block, shared>>>(input, weight,@BIAS_ARGUMENT@ output, in_channels, in_d, in_h, in_w,
                                                      out_channels, out_d, out_h, out_w, kernel_d, kernel_h, kernel_w,
