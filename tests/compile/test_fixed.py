@@ -59,9 +59,7 @@ def test_launches_that_disagree_tell_only_what_they_share():
 
 def test_a_kernel_is_told_which_of_its_arguments_are_one_size():
     told = with_fixed(SOURCE, {"pad": "n"})
-    assert told == SOURCE.replace(
-        "int pad) {\n    int i", "int pad) {pad = n;\n    int i"
-    )
+    assert told == SOURCE.replace("int pad) {\n    int i", "int pad) {pad = n;\n    int i")
     swapped = with_fixed(SOURCE.replace("n, stride, pad);", "pad, stride, n);"), {"pad": "n"})
     assert "pad = n;" in swapped
     for changed in ("n = 2;", "pad += 1;"):
