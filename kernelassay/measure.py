@@ -17,7 +17,7 @@ import torch._dynamo  # loaded lazily by dispatch modes: workers forked after th
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from kernelassay import recurrent
 from kernelassay.errors import KernelassayError, ProblemError
@@ -139,6 +139,9 @@ class _Meter(TorchDispatchMode):
         if first is not None:
             left, right = args[first], args[first + 1]
             self._check(math.prod(left.shape[:-1]) * right.shape[-1])
+        attends = func._schema.name.startswith("aten::_scaled_dot_product")
+        if attends:
+            self._check(math.prod(args[0].shape[:-1]) * args[1].shape[-2])
         out = func(*args, **kwargs)
         tensors = [value for value in tree_leaves(out) if isinstance(value, torch.Tensor)]
         if not tensors or func.is_view:
@@ -151,6 +154,8 @@ class _Meter(TorchDispatchMode):
         flop = int(formula(*args, **kwargs, out_val=out)) if formula else 0
         if func.namespace == "kernelassay":
             flop = recurrent.work(*args)
+        elif attends:  # the registry lacks the operator that PyTorch takes on a CPU
+            flop = sdpa_flop_count(*(value.shape for value in args[:3]))
         self.work += max(flop, sum(read) + largest)
         self.operations += 1
         self.extents += _extents(func, args, kwargs, tensors[0])

@@ -205,6 +205,18 @@ def test_measured_work_is_at_least_the_flop_of_a_matrix_product():
     assert measure(load(matmul), fake=True).extents == found.extents
 
 
+def test_attention_costs_as_much_fused_as_written_out(problem):
+    inputs = "M, 8, 16"
+    written = problem("M = 96\n", inputs, "torch.softmax(x @ x.transpose(1, 2), -1) @ x")
+    fused = problem("M = 96\n", inputs, "nn.functional.scaled_dot_product_attention(x, x, x)")
+    product = 2 * 96 * 8 * 8 * 16
+    for fake in (False, True):
+        works = [measure(load(p), fake=fake).work for p in (written, fused)]
+        assert all(2 * product <= work <= 3 * product for work in works)
+    with pytest.raises(TooLargeError):
+        measure(load(fused), element_limit=96 * 8 * 8 - 1)
+
+
 def test_windows_report_their_interior():
     (pool,) = [p for p in suite_problems() if p.id == "suite/max_pool2d"]
     lengths = {(e.kind, e.length) for e in measure(load(pool)).extents}

@@ -251,11 +251,7 @@ class InputBench:
             bound = self._calls.bind(original.call)
             result = self._launch(original, bound, ORIGINAL_FUEL, self.spec.order)
             if result.outcome != cell.OK:
-                raise ProblemError(
-                    f"the correct kernel {original.id} ended with {result.outcome}:"
-                    f" {result.detail}",
-                    where=f"{self.bench.problem.id} {self.spec.id}",
-                )
+                raise self._no_baseline(original, result)
             tolerated: frozenset[str] = frozenset()
             if self.bench.problem.kernel is not None:
                 tolerated = self._races_without_effect(original, bound, result)
@@ -267,6 +263,18 @@ class InputBench:
                 tolerated=tolerated,
             )
         return self._baselines[key]
+
+    def _no_baseline(self, original: Candidate, result: RunResult) -> KernelassayError:
+        """A correct kernel did not end: the problem is broken, or the input asks for too much.
+
+        Fuel is our bound, not the kernel's fault; but a user's kernel may well loop for ever.
+        """
+        ours = self.bench.problem.kernel is None and self.spec.group != "official"
+        kind = UnsupportedError if ours and result.outcome == cell.TIMEOUT else ProblemError
+        return kind(
+            f"the correct kernel {original.id} ended with {result.outcome}: {result.detail}",
+            where=f"{self.bench.problem.id} {self.spec.id}",
+        )
 
     def _races_without_effect(
         self, original: Candidate, bound: Bound, result: RunResult

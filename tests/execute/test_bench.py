@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from kernelassay import cell
 from kernelassay.compile import parse_launcher
+from kernelassay.errors import ProblemError, UnsupportedError
+from kernelassay.execute import bench as benches
 from kernelassay.execute import bound
 from kernelassay.execute.bench import InputBench, ProblemBench
 from kernelassay.execute.cpu import CpuDevice, build_original, build_runtime
@@ -135,3 +138,18 @@ def test_a_draw_of_a_spliced_value_s_shape_is_not_drawn_anew(tmp_path, prepared)
     downstream = bench._calls.bind(first.id).downstream
     assert downstream
     assert draw not in downstream
+
+
+@pytest.mark.parametrize(
+    ("group", "error"), [("shape", UnsupportedError), ("official", ProblemError)]
+)
+def test_an_input_that_costs_too_much_is_unfit_unless_it_is_official(
+    network, prepared, monkeypatch, group, error
+):
+    """Fuel is a bound of ours: only where a benchmark itself draws is running out a refusal."""
+    monkeypatch.setattr(benches, "ORIGINAL_FUEL", 5)
+    bench, correct = prepared(network(1))
+    bench.spec = dataclasses.replace(bench.spec, group=group)
+    with pytest.raises(error, match="ended with timeout: fuel used up"):
+        bench.prepare(correct.originals)
+    bench.close()
