@@ -16,8 +16,9 @@ from kernelassay.compile.source import SourceParts, kernel_signatures, split
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="})
 _STEPS = frozenset({"++", "--"})
 
-TIE_VALUES = 3
-"""So many different values two sizes must have shared before they count as one."""
+TIE_VALUES = 4
+"""So many different values two sizes must have shared before they count as one: more than two sizes
+of a problem share by chance, being equal officially, both 1, or both lowered to one floor."""
 
 Fixed = Mapping[str, int | str]
 """By name of a ``launch`` parameter: its value, or an earlier parameter it always equals."""
