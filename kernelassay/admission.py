@@ -1,7 +1,7 @@
 """The admission report: which problems get a substrate, how precise it is, or why they get none.
 
 Each problem goes the way of a run up to the gate (trace, lower, build, run the correct kernels on
-valid inputs against float64), and no mutant is made.
+valid inputs against float64). If asked for, its mutants are counted; none is run.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from kernelassay import __version__, plan
+from kernelassay import __version__, plan, population
+from kernelassay.compile.classify import STATUSES
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
 from kernelassay.execute.worker import CallInfo, Worker
+from kernelassay.mutation.catalogue import RULES
 from kernelassay.plan import GateOptions
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -102,6 +104,17 @@ class Shrinking:
 
 
 @dataclass(frozen=True, slots=True)
+class MutantCount:
+    """So many mutants of one rule in one style ended in one status (``distinct``, ...)."""
+
+    style: str
+    family: str
+    rule: str
+    status: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """What became of one problem.
 
@@ -109,7 +122,7 @@ class Admission:
     critical tolerance, against float64, of any correct kernel (originals, other styles and, if
     asked for, benign rewrites) over the ``valid`` ones of the ``inputs`` tried; ``worst_input``
     names the input. ``shrink`` tells what was scaled, and what of the output's spread is left; None
-    where nothing was asked to be scaled.
+    where nothing was asked to be scaled. ``mutants`` are counted if asked for.
     """
 
     problem: str
@@ -124,6 +137,7 @@ class Admission:
     stage: str
     refused: str
     seconds: float
+    mutants: tuple[MutantCount, ...] = ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Admission:
@@ -131,6 +145,7 @@ class Admission:
         fields = {key: value for key, value in data.items() if key != "ops"}
         fields["shrink"] = Shrinking.from_json(data["shrink"]) if data["shrink"] else None
         fields["kernels"] = tuple(KernelFacts(**_tuples(kernel)) for kernel in data["kernels"])
+        fields["mutants"] = tuple(MutantCount(**count) for count in data["mutants"])
         return cls(**fields)
 
     @property
@@ -145,11 +160,16 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOptions:
-    """What to try each problem on. ``shrink`` leaves the own suite's problems as they are."""
+    """What to try each problem on. ``shrink`` leaves the own suite's problems as they are.
+
+    ``mutants`` asks for a census of the mutants of ``rules`` (ids; empty for all of them).
+    """
 
     shrink: bool
     gate: GateOptions
     jobs: int = 1
+    mutants: bool = False
+    rules: tuple[str, ...] = ()
 
 
 def admissions(
@@ -221,7 +241,7 @@ def _path(store: Path, problem: Problem) -> Path:
 
 
 def _key(problem: Problem, options: AdmissionOptions) -> list[Any]:
-    key = [__version__, problem.digest, options.shrink, *asdict(options.gate).values()]
+    key = [__version__, problem.digest, *asdict(replace(options, jobs=0)).values()]
     return list(json.loads(json.dumps(key)))  # as a stored key reads
 
 
@@ -242,7 +262,14 @@ def admission(
         problem, worker, tools, options.gate, run=run_task, progress=steps.append
     )
     stage = _stage(made, steps[-1]) if made["refused"] else ""
-    return _facts(made, report, stage, time.monotonic() - start, calls)
+    counts: tuple[MutantCount, ...] = ()
+    if options.mutants and not made["refused"]:
+        chosen = [(c, r["styles"]) for c, r in zip(calls, made["calls"], strict=True)]
+        rules = options.rules or tuple(rule.id for rule in RULES)
+        found = run_task(population.census, problem.id, chosen, tools.cache, rules, "auto")
+        counts = tuple(MutantCount(*what, count) for what, count in sorted(found.items()))
+    facts = _facts(made, report, stage, time.monotonic() - start, calls)
+    return replace(facts, mutants=counts)
 
 
 def _stage(made: Mapping[str, Any], step: str) -> str:
@@ -277,6 +304,17 @@ def _facts(
         refused=made["refused"],
         seconds=round(seconds, 1),
     )
+
+
+def mutant_totals(found: Iterable[Admission], by: str) -> dict[str, dict[str, int]]:
+    """Mutants per status, summed by ``family``, ``style``, ``rule`` or ``problem``."""
+    totals: dict[str, dict[str, int]] = {}
+    for admitted in found:
+        for count in admitted.mutants:
+            name = admitted.problem if by == "problem" else getattr(count, by)
+            row = totals.setdefault(name, dict.fromkeys(STATUSES, 0))
+            row[count.status] += count.count
+    return totals
 
 
 def reason_counts(found: Iterable[Admission]) -> dict[str, int]:

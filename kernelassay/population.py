@@ -6,6 +6,7 @@ These functions are pure text work and compilation; a campaign runs them in proc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -178,6 +179,38 @@ def mutant_records(
     Returns their records as a plan stores them. ``rules`` are rule ids, ``backend`` as in
     :func:`classify.classify`. Equivalence and duplication are told within one style.
     """
+    records, texts = _identified(problem, calls, tools.cache, rules, backend)
+    images = tools.build(texts)
+    for record in records:
+        image = images.get(record["id"])
+        if isinstance(image, BuildFailure):
+            record["unsupported"] = image.unsupported or image.log[:500]
+    return records
+
+
+def census(
+    problem: str,
+    calls: Sequence[tuple[CallInfo, Sequence[str]]],
+    cache: Path,
+    rules: Sequence[str],
+    backend: str,
+) -> dict[tuple[str, str, str, str], int]:
+    """How many mutants there are, by style, family, rule and status; nothing is built to run.
+
+    The parameters are those of :func:`mutant_records`.
+    """
+    records, _ = _identified(problem, calls, cache, rules, backend)
+    return dict(Counter((r["style"], r["family"], r["rule"], r["status"]) for r in records))
+
+
+def _identified(
+    problem: str,
+    calls: Sequence[tuple[CallInfo, Sequence[str]]],
+    cache: Path,
+    rules: Sequence[str],
+    backend: str,
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The records of all mutants, and the texts of the distinct ones by id."""
     chosen = select(rules)
     records: list[dict[str, Any]] = []
     texts: dict[str, str] = {}
@@ -187,7 +220,7 @@ def mutant_records(
         identities = classify.classify(
             source,
             [(m.id, m.source) for m in found],
-            cache=tools.cache,
+            cache=cache,
             backend=backend,
             fixed=call.fixed,
         )
@@ -210,9 +243,4 @@ def mutant_records(
             records.append(record)
             if identity.status == "distinct":
                 texts[mutant.id] = mutant.source
-    images = tools.build(texts)
-    for record in records:
-        image = images.get(record["id"])
-        if isinstance(image, BuildFailure):
-            record["unsupported"] = image.unsupported or image.log[:500]
-    return records
+    return records, texts

@@ -141,3 +141,25 @@ def test_the_command_prints_a_document_with_a_summary(selected, store, capsys):
     assert (data["admitted"], data["problems"]) == (0, 1)
     assert data["reasons"] == {"lower: aten.sort.default": 1}
     assert data["results"][0]["stage"] == "lower"
+
+
+def test_mutants_are_counted_by_family_style_rule_and_problem_and_close(store, capsys):
+    asked = ["admit", "suite/relu", "suite/argmin_last", "--mutants", "--session", str(store)]
+    asked += ["--style", "plain", "--style", "optimised", "--jobs", "1"]
+    assert invoke([*asked, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    totals = data["mutants"]
+    by_problem = {problem: sum(n.values()) for problem, n in totals["problem"].items()}
+    for by in ("family", "style", "rule", "problem"):
+        assert sum(sum(n.values()) for n in totals[by].values()) == sum(by_problem.values())
+    assert set(totals["style"]) == {"plain", "optimised"}
+    # The census generates what `mutants` lists.
+    for problem, count in by_problem.items():
+        assert invoke(["mutants", problem, *asked[6:10], "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["data"]) == count
+    # A stored census is printed again, as tables.
+    assert invoke(asked) == 0
+    printed = capsys.readouterr().out
+    distinct = sum(n["distinct"] for n in totals["family"].values())
+    assert f"mutants: {distinct} distinct of {sum(by_problem.values())}, on 2 problems" in printed
+    assert "rules that never fired" in printed and "tie-break" not in printed.split("fired")[1]

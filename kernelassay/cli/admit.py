@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from kernelassay.cli.selection import Selection, console, emit_json, json_option, problem_options
+from kernelassay.cli.selection import (
+    Selection,
+    console,
+    emit_json,
+    json_option,
+    problem_options,
+    style_option,
+)
 from kernelassay.inputs import BATTERIES
 
 if TYPE_CHECKING:
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
 @click.option(
     "--rewrites", is_flag=True, help="Also build and judge the benign rewrites, as a run does."
 )
+@style_option
+@click.option("--mutants", is_flag=True, help="Also count the mutants, by family, style and rule.")
 @click.option(
     "--session",
     type=click.Path(path_type=Path),
@@ -51,6 +60,8 @@ def admit(
     shrink: bool,
     battery: str,
     rewrites: bool,
+    styles: tuple[str, ...],
+    mutants: bool,
     session: Path | None,
     jobs: int,
     as_json: bool,
@@ -58,14 +69,21 @@ def admit(
     """Report, per problem, its kernels and their precision, or why it is not admitted.
 
     Every problem is traced, lowered, built and run on valid inputs against float64, as for a run,
-    but nothing is mutated. The exit code does not depend on what is admitted.
+    but no mutant is run. The exit code does not depend on what is admitted.
     """
-    from kernelassay.admission import AdmissionOptions, admissions, reason_counts
+    from kernelassay.admission import (
+        AdmissionOptions,
+        admissions,
+        mutant_totals,
+        reason_counts,
+    )
     from kernelassay.plan import GateOptions
     from kernelassay.session import user_cache
+    from kernelassay.styles import choose
 
     problems = Selection(names, kernelbench, level, files).problems()
-    options = AdmissionOptions(shrink, GateOptions(battery, None, rewrites), jobs)
+    gating = GateOptions(battery, None, rewrites, styles=choose(styles))
+    options = AdmissionOptions(shrink, gating, jobs, mutants)
     found: dict[str, Admission] = {}
     for done in admissions(problems, options, user_cache(), session):
         found[done.problem] = done
@@ -76,6 +94,10 @@ def admit(
         "problems": len(ordered),
         "reasons": reason_counts(ordered),
     }
+    if mutants:
+        summary["mutants"] = {
+            by: mutant_totals(ordered, by) for by in ("family", "style", "rule", "problem")
+        }
     if as_json:
         gate = {"battery": battery, "rewrites": rewrites, "shrink": shrink}
         records = [done.to_json() for done in ordered]
@@ -121,7 +143,27 @@ def _print(ordered: Sequence[Admission], summary: dict[str, Any]) -> None:
         for reason, count in summary["reasons"].items():
             counts.add_row(str(count), reason)
         out.print(counts)
+    if "mutants" in summary:
+        _print_mutants(summary["mutants"])
     out.print(f"admitted: {summary['admitted']} of {summary['problems']} problems")
+
+
+def _print_mutants(totals: dict[str, dict[str, dict[str, int]]]) -> None:
+    from kernelassay.compile.classify import STATUSES
+    from kernelassay.mutation.catalogue import RULES
+
+    out = console()
+    for by in ("family", "style"):
+        table = Table(by, "generated", *STATUSES)
+        table.add_section()
+        for name, counts in totals[by].items():
+            table.add_row(name, str(sum(counts.values())), *(str(counts[s]) for s in STATUSES))
+        out.print(table)
+    silent = [rule.id for rule in RULES if rule.id not in totals["rule"]]
+    everything = sum(sum(counts.values()) for counts in totals["family"].values())
+    distinct = sum(counts["distinct"] for counts in totals["family"].values())
+    out.print(f"mutants: {distinct} distinct of {everything}, on {len(totals['problem'])} problems")
+    out.print(f"rules that never fired ({len(silent)}): {', '.join(silent) or 'none'}")
 
 
 def _scaling(done: Admission) -> str:

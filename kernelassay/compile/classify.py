@@ -44,6 +44,7 @@ STILLBORN = "stillborn"
 EQUIVALENT = "equivalent"
 DUPLICATE = "duplicate"
 DISTINCT = "distinct"
+STATUSES = (STILLBORN, EQUIVALENT, DUPLICATE, DISTINCT)
 
 Progress = Callable[[int, int], None]
 
@@ -91,7 +92,7 @@ class Classification(Mapping[str, Identity]):
 
     def counts(self) -> dict[str, int]:
         """Number of mutants per status, all four named; the sum is the number of mutants."""
-        found = dict.fromkeys((STILLBORN, EQUIVALENT, DUPLICATE, DISTINCT), 0)
+        found = dict.fromkeys(STATUSES, 0)
         for identity in self._identities.values():
             found[identity.status] += 1
         return found

@@ -1,6 +1,7 @@
 """Faulty kernels: what is reported, and what the kernel computes under the stated semantics."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,12 +105,31 @@ def test_buffers_are_packed_at_multiples_of_16_bytes(execute):
         np.testing.assert_array_equal(ran.out[:9], np.r_[9 if lands else 0, a[1:9]])
 
 
-def test_in_packed_surroundings_a_read_past_the_end_sees_the_next_buffer(execute):
-    a, b = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) + 100
-    ran = execute(VADD.replace("a[i]", "a[i + 8]"), 1, 8, a, b, Out((8,)), 8, surroundings="packed")
-    assert ran.finding("oob-global-read").count == 8
-    np.testing.assert_array_equal(ran.out, b + b)
-    assert not execute(VADD, 1, 8, a, b, Out((8,)), 8, surroundings="packed").kinds
+def test_packed_buffers_lie_as_far_as_an_access_reaches(execute):
+    """Outputs y (16 bytes) and z (4), then the operands a and b: as views of one tensor."""
+    source = """extern "C" __global__ void k(const float* a, const float* b, float* y, float* z) {
+        y[0] = b[-3];    // a[5]
+        y[1] = a[-4];    // z[0], not yet written
+        y[2] = a[8];     // b[0]
+        y[3] = b[4];     // nothing lies behind b
+        z[0] = y[4];     // z itself, through y
+        y[9] = 50.0f;    // a[1]
+        y[0] += a[1];
+        z[12] = 60.0f;   // b[0]
+        y[2] += b[0];
+    }"""
+    a, b = np.arange(8, dtype=np.float32), np.arange(4, dtype=np.float32) + 100
+    ran = execute(source, 1, 1, a, b, Out((4,)), Out((1,)), surroundings="packed")
+    assert {f.kind: f.count for f in ran.result.findings} == {
+        "oob-global-read": 5,
+        "oob-global-write": 2,
+    }
+    y, z = ran.outputs
+    assert y[0] == 5 + 50 and y[2] == 100 + 60
+    assert np.isnan(y[1]) and y[1:2].view(np.uint32) == NAN_PATTERN
+    assert np.isnan(y[3]) and y[3:4].view(np.uint32) != NAN_PATTERN
+    assert np.isnan(z[0]) and z.view(np.uint32) == NAN_PATTERN
+    assert not execute(VADD, 1, 8, a, a, Out((8,)), 8, surroundings="packed").kinds
 
 
 @pytest.mark.parametrize(
@@ -138,6 +158,39 @@ def test_an_unsigned_index_below_zero_lies_just_before_a_shared_array(
     assert ran.kinds == {"oob-shared-read", "oob-shared-write"}
     assert f"shared array s byte {offset} " in ran.finding("oob-shared-read").detail
     np.testing.assert_array_equal(ran.out, [0] + [1] * 31)
+
+
+def test_what_an_address_does_is_independent_of_what_ran_before(execute):
+    """Arrays of earlier launches are gone, and so are the pages that stood for wrapped addresses."""
+    far = """extern "C" __global__ void k(float* y) {
+        __shared__ float s[32];
+        s[threadIdx.x] = 1.0f;
+        y[threadIdx.x] = s[threadIdx.x + (1 << 20)];
+    }"""
+    two = """extern "C" __global__ void k(float* y) {
+        __shared__ float s[32], t[32];
+        s[threadIdx.x] = 77.0f;
+        t[threadIdx.x] = 77.0f;
+        y[threadIdx.x] = s[threadIdx.x] + t[threadIdx.x];
+    }"""
+    before = execute(far, 1, 32, Out((32,))).result
+    assert before.outcome == "crash"
+    assert execute(two, 1, 32, Out((32,))).result.outcome == "ok"
+    assert execute(far, 1, 32, Out((32,))).result == before
+
+
+def test_pages_of_wrapped_addresses_are_given_back(execute):
+    """Each launch opens other pages; were they kept, a process would run out of mappings."""
+    source = """extern "C" __global__ void k(float* y, unsigned before) {
+        __shared__ char s[16][64];
+        y[threadIdx.x] = s[threadIdx.x - before][0];
+    }"""
+    maps = []
+    for launch in range(1, 40):
+        ran = execute(source, 1, 64, Out((64,)), 80 + 500 * launch)
+        assert ran.result.outcome == "ok" and ran.kinds == {"oob-shared-read"}
+        maps.append(len(Path("/proc/self/maps").read_text().splitlines()))
+    assert maps[-1] <= maps[0] + 8
 
 
 def test_a_shared_index_far_outside_is_a_crash(execute):

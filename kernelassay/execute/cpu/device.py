@@ -52,7 +52,7 @@ PATTERNS = {"finite": 0x3F003F00, "nan": 0x7FC07FC0, "packed": 0x7FC07FC0}
 """What memory holds that nothing has written, by the name of the surroundings: 0.501 in fp32, 1.75
 in fp16, 0.5 in bf16; or a NaN in each of the three. In ``packed`` surroundings the buffers moreover
 lie in one allocation, as views of a flat tensor do, each at a multiple of 16 bytes: outputs, then
-operands, then scratch, in a ring. What is written past the end of one lands in the next."""
+operands, then scratch. What is read or written outside of one is what lies there."""
 
 _PACKING: dict[str, int] = {"output": 0, "updated": 0, "operand": 1, "scratch": 2}
 

@@ -160,18 +160,16 @@ __attribute__((noinline)) void outside(Region& region, uintptr_t address, size_t
                 : (writes ? kOobGlobalWrite : kOobGlobalRead),
          &region, address, n);
   const uintptr_t end = address + n;
-  if (address < region.low) fill_pattern(address, end < region.low ? end : region.low);
-  if (end > region.high) {
-    const uintptr_t past = address > region.high ? address : region.high;
-    neighbour_show(region, past, end);
-    if (writes && region.next >= 0) neighbour_owe(region, past, end);
-  }
+  if (address < region.low) packed_show(region, address, end < region.low ? end : region.low);
+  if (end > region.high) packed_show(region, address > region.high ? address : region.high, end);
+  if (writes) packed_owe(region, address, n);
   const uintptr_t low = address > region.low ? address : region.low;
   const uintptr_t high = end < region.high ? end : region.high;
   if (low < high) check_bytes<access>(region, low, high - low);
 }
 
-// Neither buffer nor shared window: locals, a wrapped shared address, the runtime's own data, constants; or a wild pointer.
+// Neither buffer nor shared window: locals, a wrapped shared address, the runtime's own data,
+// constants; or a wild pointer.
 __attribute__((noinline)) void elsewhere(uintptr_t address, size_t n, bool writes) {
   if (!running) return;  // an image's initialisers, while it is loaded
   if (on_a_stack(address) || is_local_cell(address)) return;
@@ -189,7 +187,7 @@ __attribute__((noinline)) void elsewhere(uintptr_t address, size_t n, bool write
 template <Access access>
 void check_access(uintptr_t address, size_t n, bool whole) {
   Region* region;
-  if (neighbour_owed) neighbour_deliver();
+  if (packed_owed) packed_deliver();
   if (address - shared_base < kSharedSpan)
     region = &shared_regions[(address - shared_base) >> kSharedShift];
   else if (address - global_base < kGlobalSpan)

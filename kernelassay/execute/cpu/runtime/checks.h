@@ -1,17 +1,19 @@
 // What is checked at an access. The rules:
 //
 // bounds      Outside the buffer or array: a finding. The bytes outside get the pattern before the
-//             access, so a read sees the pattern and a write is lost. In packed surroundings another
-//             buffer lies behind, whose bytes are read and, with no further check, written.
-//             Past the slack: a fault. An address in shared memory has 32 bits.
+//             access, so a read sees the pattern and a write is lost. In packed surroundings other
+//             buffers lie before and behind; their bytes are read and, with no further check,
+//             written. Past the slack: a fault. A shared address that reaches no further than
+//             kSharedReach is taken modulo 2^32 and lies outside an array: a finding.
 // alignment   An access the hardware does in one piece must lie at a multiple of its size: else a fault.
 // initialised A read of bytes nobody has written since the run (global) or block (shared) began,
 //             unless the buffer is an operand: a finding; it reads the pattern they hold.
 // races       Two accesses by different threads, at least one a write, not both atomic, not ordered:
-//             a finding. A volatile read counts as atomic against atomics, not against plain writes. Ordered are: accesses of one block in different epochs (a block barrier lies
-//             between), and accesses of one warp in one epoch when the later lane knows of the earlier
-//             access through warp operations. Accesses of different blocks of one launch are not
-//             ordered, except by fence and atomic (release_acquire); launches are.
+//             a finding. A volatile read counts as atomic against atomics, not against plain
+//             writes. Ordered are: accesses of one block in different epochs (a block barrier lies
+//             between), and accesses of one warp in one epoch when the later lane knows of the
+//             earlier access through warp operations. Accesses of different blocks of one launch
+//             are not ordered, except by fence and atomic (release_acquire); launches are.
 // operands    A write to an operand: a finding.
 // locals      An element outside a local array: a finding; it reads the pattern, a write is lost.
 //

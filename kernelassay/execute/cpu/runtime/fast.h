@@ -36,7 +36,7 @@ inline bool passes(uintptr_t address) {
 #ifdef KA_NO_FAST_PATH  // for the test that compares the two
   return false;
 #endif
-  if (neighbour_owed) return false;
+  if (packed_owed) return false;
   const bool global = address - global_base < kGlobalSpan;
   Region* region;
   if (global)

@@ -7,7 +7,7 @@
 uintptr_t global_base, shared_base;
 Region regions[kWindows], shared_regions[kSharedWindows];
 uint32_t stated_pattern;
-bool neighbour_owed;
+bool packed_owed;
 
 namespace {
 constexpr size_t kPage = 4096;
@@ -21,25 +21,31 @@ uintptr_t reserve(size_t span, size_t alignment) {
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
+// The buffers of packed surroundings, and where each starts in their common allocation.
+struct Packed {
+  Region* region;
+  uintptr_t start;
+};
+Packed packed[kWindows];
+uint32_t packed_count;
+
 struct Owed {
   const Region* region;
   uintptr_t low, high;
 };
 Owed owed;
 
-// The part of [low, high) that the neighbour's buffer covers, and where that part lies in it.
-struct Overlap {
-  Region* region;
-  uintptr_t low, high, there;
-};
-Overlap overlap(const Region& region, uintptr_t low, uintptr_t high) {
-  if (region.next < 0) return {nullptr, low, low, 0};
-  Region& next = regions[region.next];
-  const uintptr_t begin = round_up(region.high, 16), size = next.high - next.low;
-  if (low < begin) low = begin;
-  if (high > begin + size) high = begin + size;
-  if (low >= high) return {nullptr, low, low, 0};
-  return {&next, low, high, next.low + (low - begin)};
+// The buffer that `address`, outside of `region`, lies in, and where; null where there is none.
+Region* packed_owner(const Region& region, uintptr_t address, char** there) {
+  const uintptr_t at = packed[region.packed].start + (address - region.low);
+  for (uint32_t i = 0; i < packed_count; i++) {
+    Region& other = *packed[i].region;
+    const uintptr_t offset = at - packed[i].start;
+    if (offset >= other.high - other.low) continue;
+    *there = reinterpret_cast<char*>(other.low + offset);
+    return &other;
+  }
+  return nullptr;
 }
 
 // Room for one record a byte; only granules that are touched take memory.
@@ -102,34 +108,45 @@ void region_unmap(int window) {
   region = Region{};
 }
 
-void neighbours_set(const int32_t* windows, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++)
-    if (count > 1) regions[windows[i]].next = windows[(i + 1) % count];
+void packed_set(const int32_t* windows, uint32_t count) {
+  packed_count = count;
+  uintptr_t end = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    Region& region = regions[windows[i]];
+    region.packed = int(i);
+    packed[i] = {&region, end};
+    end += round_up(region.high - region.low, 16);
+  }
 }
 
-void neighbours_forget() {
-  for (Region& region : regions) region.next = -1;
-  neighbour_owed = false;
+void packed_forget() {
+  for (Region& region : regions) region.packed = -1;
+  packed_owed = false;
 }
 
-void neighbour_show(const Region& region, uintptr_t low, uintptr_t high) {
+void packed_show(const Region& region, uintptr_t low, uintptr_t high) {
   fill_pattern(low, high);
-  const Overlap part = overlap(region, low, high);
-  if (!part.region) return;
-  memcpy(reinterpret_cast<void*>(part.low), reinterpret_cast<void*>(part.there),
-         part.high - part.low);
+  if (region.packed < 0) return;
+  for (char* byte = reinterpret_cast<char*>(low); byte < reinterpret_cast<char*>(high); byte++) {
+    char* there;
+    if (packed_owner(region, reinterpret_cast<uintptr_t>(byte), &there)) *byte = *there;
+  }
 }
 
-void neighbour_owe(const Region& region, uintptr_t low, uintptr_t high) {
-  owed = {&region, low, high};
-  neighbour_owed = true;
+void packed_owe(const Region& region, uintptr_t address, size_t n) {
+  if (region.packed < 0) return;
+  owed = {&region, address, address + n};
+  packed_owed = true;
 }
 
-void neighbour_deliver() {
-  neighbour_owed = false;
-  const Overlap part = overlap(*owed.region, owed.low, owed.high);
-  if (!part.region) return;
-  memcpy(reinterpret_cast<void*>(part.there), reinterpret_cast<void*>(part.low),
-         part.high - part.low);
-  part.region->written = true;
+void packed_deliver() {
+  packed_owed = false;
+  for (uintptr_t address = owed.low; address < owed.high; address++) {
+    if (address >= owed.region->low && address < owed.region->high) continue;
+    char* there;
+    Region* owner = packed_owner(*owed.region, address, &there);
+    if (!owner) continue;
+    *there = *reinterpret_cast<const char*>(address);
+    owner->written = true;
+  }
 }

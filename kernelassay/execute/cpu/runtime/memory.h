@@ -17,7 +17,7 @@ struct Region {
   Role role;
   bool live, written;
   size_t capacity;  // bytes the mapping was made for
-  int next = -1;    // the window whose buffer lies behind this one
+  int packed = -1;  // its place in packed surroundings
   const void* key;  // of a shared array: its declaration
   char name[32];
 };
@@ -48,16 +48,16 @@ void fill_pattern(uintptr_t low, uintptr_t high);
 // Returns the window's number, or -1 if none is free or memory is short.
 int region_map(size_t nbytes, Role role, bool right_aligned);
 void region_unmap(int window);
-// Packed surroundings: each of `windows` is followed by the next, at a multiple of 16 bytes, and the
-// last by the first. None is followed by anything until this is called, and after a run.
-void neighbours_set(const int32_t* windows, uint32_t count);
-void neighbours_forget();
-// Bytes [low, high), at or past the end of `region`: fill them with what lies there.
-void neighbour_show(const Region& region, uintptr_t low, uintptr_t high);
-// A kernel is about to write them: they reach the neighbour at the next neighbour_deliver.
-void neighbour_owe(const Region& region, uintptr_t low, uintptr_t high);
-extern bool neighbour_owed KA_HIDDEN;
-void neighbour_deliver();
+// Packed surroundings: the buffers of `windows` lie one behind the other, each at a multiple of 16
+// bytes. They lie alone until this is called, and after a run.
+void packed_set(const int32_t* windows, uint32_t count);
+void packed_forget();
+// Bytes [low, high) outside of `region`: fill them with what lies there.
+void packed_show(const Region& region, uintptr_t low, uintptr_t high);
+// A kernel is about to write n bytes, some outside: those reach their owners at packed_deliver.
+void packed_owe(const Region& region, uintptr_t address, size_t n);
+extern bool packed_owed KA_HIDDEN;
+void packed_deliver();
 
 // Shared arrays of the running launch. Window 0 is the dynamic array.
 void shared_begin_launch(size_t dynamic_bytes);

@@ -92,7 +92,7 @@ void run_steps(const char* plan, uint32_t count) {
       continue;
     }
     launch_run(step, reinterpret_cast<const Slot*>(plan));
-    if (neighbour_owed) neighbour_deliver();
+    if (packed_owed) packed_deliver();
     plan += step.launch.slots * sizeof(Slot);
   }
 }
@@ -139,12 +139,13 @@ void fault(Outcome outcome, const char* reason, uintptr_t address, size_t n) {
   snprintf(result.reason, sizeof result.reason, "%s", reason);
   result.in_kernel = running != nullptr;
   result.fault = block_place();
-  if (const Region* region = address ? region_of(address) : nullptr) {
+  const Region* region = address ? region_of(address) : nullptr;
+  if (region && region->live) {  // an offset from nothing would be an address, of this process only
     result.fault.offset = int64_t(address - region->low);
     result.fault.size = uint32_t(n);
     if (region->role == kSharedArray)
       memcpy(result.fault.array, region->name, sizeof region->name);
-    else if (region->live)
+    else
       result.fault.region = int32_t(region - regions);
   }
   siglongjmp(run_exit, 1);
@@ -202,7 +203,7 @@ int ka_map(uint64_t nbytes, int role, int right_aligned) {
 }
 void ka_unmap(int window) { region_unmap(window); }
 uint64_t ka_address(int window) { return regions[window].low; }
-void ka_pack(const int32_t* windows, uint32_t count) { neighbours_set(windows, count); }
+void ka_pack(const int32_t* windows, uint32_t count) { packed_set(windows, count); }
 int ka_written(int window) { return regions[window].written; }
 const Result* ka_result() { return &result; }
 
@@ -219,7 +220,7 @@ int ka_run(const char* plan, uint32_t count, int64_t fuel, uint32_t order, uint6
   faults_install(backstop_ms);
   if (!sigsetjmp(run_exit, 0)) run_steps(plan, count);
   faults_restore();
-  neighbours_forget();
+  packed_forget();
   running = nullptr;
   const int64_t left = cu_fuel_left < 0 ? 0 : cu_fuel_left;
   result.fuel_used = fuel_given - left;

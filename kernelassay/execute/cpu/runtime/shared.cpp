@@ -31,9 +31,38 @@ Region& open_array(const void* key, size_t nbytes, const char* name) {
   return region;
 }
 
+// Pages that stand for wrapped addresses, closed again before the next launch: what an address does
+// must not depend on what ran before, nor the process run out of mappings.
+constexpr uintptr_t kPage = 4096;
+constexpr int kOpenPages = 1024;
+uintptr_t open_pages[kOpenPages];
+int open_page_count;
+
+bool open_page(uintptr_t page) {
+  for (int i = open_page_count; i-- > 0;)
+    if (open_pages[i] == page) return true;
+  if (open_page_count == kOpenPages) return false;
+  if (mprotect(reinterpret_cast<void*>(page), kPage, PROT_READ | PROT_WRITE)) return false;
+  open_pages[open_page_count++] = page;
+  return true;
+}
+
+void close_pages() {
+  for (; open_page_count; open_page_count--) {
+    void* page = reinterpret_cast<void*>(open_pages[open_page_count - 1]);
+    madvise(page, kPage, MADV_DONTNEED);
+    mprotect(page, kPage, PROT_NONE);
+  }
+}
+
 }  // namespace
 
 void shared_begin_launch(size_t dynamic) {
+  close_pages();
+  for (int i = 0; i < arrays; i++) {
+    shared_regions[i].low = shared_regions[i].high = 0;
+    shared_regions[i].live = false;
+  }
   arrays = 0;
   static_bytes = 0;
   dynamic_bytes = dynamic;
@@ -48,19 +77,13 @@ void shared_begin_block() {
 }
 
 Region* shared_wrapped(uintptr_t address, size_t n, uintptr_t* wrapped) {
-  constexpr uintptr_t kPage = 4096;
-  static uintptr_t ready;  // the page made ready last
   const uintptr_t offset = address - shared_base, low = uint32_t(offset);
   if (offset < kSharedSpan || offset >= kSharedReach - kPage || low >= kSharedSpan) return nullptr;
   Region& region = shared_regions[low >> kSharedShift];
   *wrapped = shared_base + low;
   if (!region.live || (*wrapped + n > region.low && *wrapped < region.high)) return nullptr;
   const uintptr_t first = address & ~(kPage - 1), last = (address + n - 1) & ~(kPage - 1);
-  if (first != ready || last != ready) {
-    void* page = reinterpret_cast<void*>(first);
-    if (mprotect(page, last - first + kPage, PROT_READ | PROT_WRITE)) return nullptr;
-    ready = last;
-  }
+  if (!open_page(first) || (last != first && !open_page(last))) return nullptr;
   return &region;
 }
 
