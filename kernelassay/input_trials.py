@@ -7,6 +7,7 @@ runs: everything here EXECUTES it, in a worker only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
@@ -14,23 +15,34 @@ from kernelassay.gate import VALIDITY_TOLERANCE
 from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Overrides, Verdict
 from kernelassay.inputs import CHOICE_LIMIT, FULL, SMALL_WORK, InputSpec, battery, materialise
 from kernelassay.measure import TooLargeError, measure
-from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
+from kernelassay.problem import MODEL_SEED, Problem, load
 from kernelassay.references import disagreement
 from kernelassay.trace import trace
 from kernelassay.user.whole import accepts
 
 
-def settled_battery(
-    problem: Problem, size: str = FULL, signature: str = ""
-) -> tuple[InputSpec, ...]:
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The inputs of a problem; and ``moves``, each of one size alone, that keep its graph."""
+
+    specs: tuple[InputSpec, ...]
+    moves: tuple[Overrides, ...]
+
+
+def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
+    """The inputs of :func:`settle`."""
+    return settle(problem, size).specs
+
+
+def settle(
+    problem: Problem, size: str = FULL, signature: Callable[[Overrides], str] | None = None
+) -> Settled:
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
-    ``size`` is one of :data:`inputs.BATTERIES`; ``signature`` is that of the graph at the problem's
-    own sizes, if it is known.
-    A shape may cost twice the work and elements of
-    the problem's own sizes, or 1 MFLOP and 32k elements where that is more.
+    ``size`` is one of :data:`inputs.BATTERIES`; ``signature`` traces the problem at some sizes, if
+    the caller keeps graphs. A shape may cost twice the work and elements of the problem's own
+    sizes, or 1 MFLOP and 32k elements where that is more.
     """
-
     try:
         own = measure(load(problem), fake=True)
     except ProblemError:  # the forward looks at values, which fake tensors have none of
@@ -58,43 +70,48 @@ def settled_battery(
         inputs, state = materialise(module, spec)
         return disagreement(module, state, inputs, spec.seed) <= CHOICE_LIMIT * VALIDITY_TOLERANCE
 
-    return battery(
+    def traced(overrides: Overrides) -> str:
+        module = loaded(overrides)
+        return trace(module.build_model(MODEL_SEED), tuple(module.draw(MODEL_SEED))).signature()
+
+    moves, frozen = _moves(problem, tried, signature or traced)
+    specs = battery(
         problem,
         size=size,
         trial=lambda moved: tried(tuple(moved.items())),
         precise=precise,
-        frozen=_structural(problem, loaded, tried, signature),
+        frozen=frozen,
     )
+    return Settled(specs, moves)
 
 
-def _structural(
+def _moves(
     problem: Problem,
-    loaded: Callable[[Overrides], LoadedProblem],
     tried: Callable[[Overrides], Verdict],
-    own: str,
-) -> frozenset[str]:
-    """Levers that change the traced graph itself: a constant follows from them (a mean's divisor).
+    signature: Callable[[Overrides], str],
+) -> tuple[tuple[Overrides, ...], frozenset[str]]:
+    """Moves of one lever each, and the levers that change the graph itself when they move.
 
-    A kernel holds such a constant as a literal, so an input of another size does not fit it.
+    A constant follows from the latter (a mean's divisor). A kernel holds such a constant as a
+    literal, so an input of another size does not fit it.
     """
 
-    def signature(overrides: Overrides) -> str:
-        module = loaded(overrides)
+    def structure(overrides: Overrides) -> str:
         try:
-            traced = trace(module.build_model(MODEL_SEED), tuple(module.draw(MODEL_SEED)))
+            return signature(overrides)
         except KernelassayError:
             return "refused"
-        return traced.signature()
 
+    moves: list[Overrides] = []
     frozen: set[str] = set()
-    if problem.kernel is not None:
-        return frozenset()  # one node stands for the whole forward, at any sizes
     for lever in problem.sizes:
         candidates = [((lever.name, 2 * lever.value),), ((lever.name, lever.value + 1),)]
         fitting = next((moved for moved in candidates if tried(moved) == "fits"), None)
         if fitting is None:
             continue
-        own = own or signature(())
-        if signature(fitting) != own:
+        # One node stands for the whole forward that a user's kernel computes, at any sizes.
+        if problem.kernel is not None or structure(fitting) == structure(()):
+            moves.append(fitting)
+        else:
             frozen.add(lever.name)
-    return frozenset(frozen)
+    return tuple(moves), frozenset(frozen)

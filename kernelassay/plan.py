@@ -15,11 +15,10 @@ from typing import Any
 from kernelassay import gate, population, styles
 from kernelassay.cell import Cell
 from kernelassay.compile.fixed import ties
-from kernelassay.errors import KernelassayError
-from kernelassay.execute.bench import ORIGINAL, Candidate
-from kernelassay.execute.worker import CallInfo, UnitResult, Worker
+from kernelassay.errors import KernelassayError, UnsupportedError
+from kernelassay.execute.bench import ORIGINAL
+from kernelassay.execute.worker import Arguments, CallInfo, UnitResult, Worker
 from kernelassay.inputs import FULL, QUICK, InputSpec
-from kernelassay.kernel import Scalar
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -118,8 +117,9 @@ def admit(
         correct = _correct_kernels(problem, calls, tools, run, options)
         base["benign"] = correct.records()
         progress("checking inputs")
-        arguments = _gate(base, problem, worker, correct.originals, correct.benign, options)
-        calls = tuple(_with_ties(call, arguments) for call in calls)
+        specs, moved = worker.battery(options.battery)
+        given = _gate(base, problem, worker, correct, _chosen(problem, specs, options))
+        calls = tuple(_with_ties(call, given, moved) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
     return base, calls
@@ -204,23 +204,16 @@ def _gate(
     base: dict[str, Any],
     problem: Problem,
     worker: Worker,
-    originals: Mapping[str, Candidate],
-    benign: Sequence[Candidate],
-    options: GateOptions,
-) -> list[Mapping[str, Mapping[str, Scalar]]]:
+    correct: population.CorrectKernels,
+    specs: Sequence[InputSpec],
+) -> list[Arguments]:
     """Measure references, originals and benign variants on every input; admit or refuse.
 
-    Returns the arguments of all calls, by their ids, for each input that is not rejected.
+    Returns the arguments of all calls for each input that is not rejected.
     """
-    arguments: list[Mapping[str, Mapping[str, Scalar]]] = []
-    specs: Sequence[InputSpec] = worker.battery(options.battery)
-    if options.max_inputs is not None:
-        specs = specs[: options.max_inputs]
-    if problem.kernel is not None:
-        specs = [spec for spec in specs if not _skipped(spec.id, problem.kernel.skip)]
-    specs = [*specs, *options.given]
+    arguments: list[Arguments] = []
     for spec in specs:
-        unit = worker.measure(spec, originals, benign)
+        unit = worker.measure(spec, correct.originals, correct.benign)
         record = _input_record(spec, unit)
         base["inputs"].append(record)
         if unit.broken:
@@ -250,9 +243,25 @@ def _gate(
     return arguments
 
 
-def _with_ties(call: CallInfo, arguments: Sequence[Mapping[str, Mapping[str, Scalar]]]) -> CallInfo:
-    own = [given[call.id] for given in arguments if call.id in given]
-    return replace(call, fixed={**call.fixed, **ties(own, call.fixed)})
+def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) -> list[InputSpec]:
+    """The inputs to use, of those there are. Raises ``UnsupportedError`` if no official one is."""
+    chosen = list(specs if options.max_inputs is None else specs[: options.max_inputs])
+    if problem.kernel is not None:
+        chosen = [spec for spec in chosen if not _skipped(spec.id, problem.kernel.skip)]
+    if not any(spec.group == "official" for spec in chosen):
+        raise UnsupportedError(
+            "no official input is left, and those are what a kernel is admitted on",
+            where=problem.id,
+            hint="drop the official inputs from the header's `// kernelassay: skip ...`",
+        )
+    return [*chosen, *options.given]
+
+
+def _with_ties(call: CallInfo, given: Sequence[Arguments], moved: Sequence[Arguments]) -> CallInfo:
+    """``call`` with what its arguments tell of the sizes that are one to the problem."""
+    own = [arguments[call.id] for arguments in given if call.id in arguments]
+    alone = [arguments[call.id] for arguments in moved if call.id in arguments]
+    return replace(call, fixed={**call.fixed, **ties(own, alone, call.fixed)})
 
 
 def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:

@@ -16,27 +16,29 @@ from kernelassay.compile.source import SourceParts, kernel_signatures, split
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="})
 _STEPS = frozenset({"++", "--"})
 
-TIE_VALUES = 4
-"""So many different values two sizes must have shared before they count as one: more than two sizes
-of a problem share by chance, being equal officially, both 1, or both lowered to one floor."""
-
 Fixed = Mapping[str, int | str]
 """By name of a ``launch`` parameter: its value, or an earlier parameter it always equals."""
 
 
-def ties(arguments: Sequence[Mapping[str, int | float]], known: Iterable[str]) -> dict[str, str]:
-    """The parameters that equal an earlier one in all of ``arguments``, by name.
+def ties(
+    given: Sequence[Mapping[str, int | float]],
+    moved: Sequence[Mapping[str, int | float]],
+    known: Iterable[str],
+) -> dict[str, str]:
+    """The parameters that are one size to the problem with an earlier one, by name.
 
-    ``arguments`` has the scalars of one call, once per input of the problem. The inputs move every
-    size of the problem to values of its own, so what stays equal over at least
-    :data:`TIE_VALUES` values is one size to the problem. Names in ``known`` are left out.
+    ``given`` has the scalars of a call on each input of the problem, the first at its own sizes;
+    ``moved`` those after each move of one size alone. What is equal on all inputs may be so by
+    chance, two sizes being lowered to one floor, say; what also moves alike, and does move, hangs
+    on one and the same size. Names in ``known`` are left out.
     """
     left_out = set(known)
     courses: dict[str, tuple[int, ...]] = {}
-    for name in arguments[0] if arguments else ():
-        values = tuple(given.get(name, 0.0) for given in arguments)
+    for name in given[0] if given else ():
+        values = tuple(scalars.get(name, 0.0) for scalars in (*given, *moved))
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-        if name not in left_out and whole and len(set(values)) >= TIE_VALUES:
+        moves = any(scalars.get(name) != given[0][name] for scalars in moved)
+        if name not in left_out and whole and moves:
             courses[name] = tuple(int(v) for v in values)
     first: dict[tuple[int, ...], str] = {}
     found = {name: first.setdefault(values, name) for name, values in courses.items()}
@@ -58,9 +60,9 @@ def with_fixed(source: str, fixed: Fixed) -> str:
         if name not in signatures:
             continue
         named = [
-            (parameter, given[position])
+            (parameter, given[position], "const" in kind.split())
             for position, (kind, parameter) in enumerate(signatures[name].parameters)
-            if position in given and "*" not in kind and "const" not in kind.split()
+            if position in given and "*" not in kind
         ]
         known = list(_assumptions(named, fixed))
         for place in _bodies(parts, name):
@@ -70,17 +72,17 @@ def with_fixed(source: str, fixed: Fixed) -> str:
     return source
 
 
-def _assumptions(named: Sequence[tuple[str, str]], fixed: Fixed) -> Iterator[str]:
-    """What holds of kernel parameters, each beside the ``launch`` parameter it is given.
+def _assumptions(named: Sequence[tuple[str, str, bool]], fixed: Fixed) -> Iterator[str]:
+    """What holds of kernel parameters: (name, ``launch`` parameter it is given, is it const).
 
     A tie is an assignment: the optimiser does not carry an assumed equality into every comparison.
     """
     first: dict[str, str] = {}
-    for parameter, given in named:
+    for parameter, given, const in named:
         value = fixed.get(given, given)
         if isinstance(value, int):
             yield f"__builtin_assume({parameter} == {int(value)});"
-        elif (other := first.setdefault(value, parameter)) != parameter:
+        elif not const and (other := first.setdefault(value, parameter)) != parameter:
             yield f"{parameter} = {other};"
 
 

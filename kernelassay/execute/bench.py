@@ -101,8 +101,7 @@ class ProblemBench:
         self._loaded: dict[tuple[tuple[str, int], ...], LoadedProblem] = {}
         self._traced: dict[Any, Traced] = {}
         self._launchers: dict[str, Launcher] = {}
-        loaded = self.loaded(())
-        self.traced = self.trace((), loaded, loaded.draw(MODEL_SEED))
+        self.traced = self._at(())
         self.calls: tuple[Call, ...] = self.lower(self.traced)
         if not self.calls:
             raise UnsupportedError(
@@ -137,11 +136,30 @@ class ProblemBench:
             return (whole_call(kernel, traced),)
         return (*lower(traced), *lower_fused(traced))
 
+    def signature(self, overrides: tuple[tuple[str, int], ...]) -> str:
+        """The signature of the graph at some sizes."""
+        return self._at(overrides).signature()
+
+    def arguments(self, overrides: tuple[tuple[str, int], ...]) -> dict[str, Mapping[str, Scalar]]:
+        """The scalar arguments of each call at some sizes, by its id."""
+        return _arguments(self.calls, self._at(overrides))
+
+    def _at(self, overrides: tuple[tuple[str, int], ...]) -> Traced:
+        loaded = self.loaded(overrides)
+        return self.trace(overrides, loaded, loaded.draw(MODEL_SEED))
+
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
         if candidate_id not in self._launchers:
             self._launchers[candidate_id] = parse_launcher(source)
         return self._launchers[candidate_id]
+
+
+def _arguments(calls: Sequence[Call], traced: Traced) -> dict[str, Mapping[str, Scalar]]:
+    try:
+        return {call.id: dict(bind(call, traced)) for call in calls}
+    except KernelassayError:  # it is raised again, and recorded, when the call is to run
+        return {}
 
 
 class InputBench:
@@ -184,14 +202,8 @@ class InputBench:
             magnitude=max((magnitude(value) for value in self.values.values()), default=0.0),
             problem="" if finite else "the reference is not finite",
             output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
-            arguments=self._arguments(),
+            arguments=_arguments(self.bench.calls, self.traced),
         )
-
-    def _arguments(self) -> dict[str, Mapping[str, Scalar]]:
-        try:
-            return {call.id: dict(bind(call, self.traced)) for call in self.bench.calls}
-        except KernelassayError:  # it is raised again, and recorded, when the call is to run
-            return {}
 
     def prepare(self, originals: Mapping[str, Candidate]) -> dict[str, Cell]:
         """Run the correct kernels, one per call and mutated style; returns their cells by id."""

@@ -22,6 +22,7 @@ from kernelassay import cell
 from kernelassay.cell import Cell
 from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.inputs import InputSpec
+from kernelassay.kernel import Scalar
 from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ OPEN_SECONDS = 240.0
 INPUT_SECONDS = 240.0
 CANDIDATE_SECONDS = 150.0
 """Twice the device's own backstop and more: only a worker that is stuck outlasts it."""
+
+
+Arguments = Mapping[str, Mapping[str, Scalar]]
+"""The scalar arguments of all calls at some sizes, by the calls' ids and the parameters' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """Settle the inputs of the open problem; the reply is a tuple of specs."""
+    """Settle the inputs of the open problem; the reply is as of :meth:`Worker.battery`."""
 
     size: str
 
@@ -151,17 +156,18 @@ class Worker:
                     ) from None
         raise AssertionError("unreachable")
 
-    def battery(self, size: str) -> tuple[InputSpec, ...]:
+    def battery(self, size: str) -> tuple[tuple[InputSpec, ...], tuple[Arguments, ...]]:
         """The inputs of the open problem, with shapes that run and stay small.
 
-        ``size`` is one of ``inputs.BATTERIES``.
+        ``size`` is one of ``inputs.BATTERIES``. Beside them the arguments of all calls when one
+        size of the problem moves alone, for each that can.
         """
         for attempt in (1, 2):
             try:
                 self._reopen()
                 self._send(Battery(size))
-                reply: tuple[InputSpec, ...] = self._receive(OPEN_SECONDS)
-                return reply
+                specs, moved = self._receive(OPEN_SECONDS)
+                return specs, moved
             except WorkerDiedError as death:
                 if attempt == 2 or death.silent:
                     where = self._problem.id if self._problem else ""
@@ -318,7 +324,7 @@ def _without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail:
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
     from kernelassay.execute import bench as benches
-    from kernelassay.input_trials import settled_battery
+    from kernelassay.input_trials import settle
 
     _restrict()
     bench: benches.ProblemBench | None = None
@@ -337,7 +343,8 @@ def serve(pipe: Connection) -> None:
                 continue
             assert bench is not None
             if isinstance(request, Battery):
-                pipe.send(settled_battery(bench.problem, request.size, bench.traced.signature()))
+                settled = settle(bench.problem, request.size, bench.signature)
+                pipe.send((settled.specs, tuple(map(bench.arguments, settled.moves))))
             else:
                 for reply in _measure(bench, request):
                     pipe.send(reply)

@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelassay.compile import classify, nvrtc
-from kernelassay.compile.fixed import TIE_VALUES, ties, with_fixed
+from kernelassay.compile.fixed import ties, with_fixed
+from kernelassay.execute.bench import ProblemBench
+from kernelassay.input_trials import settle
+from kernelassay.suite import suite_problems
 
 needs_nvrtc = pytest.mark.skipif(bool(nvrtc.unavailable_reason()), reason="needs NVRTC")
 
@@ -69,25 +72,77 @@ def test_a_kernel_is_told_which_of_its_arguments_are_one_size():
     assert with_fixed(alone, {"pad": "n"}) == alone
 
 
+# Two sizes of a problem, A and B, and what a call's arguments are made of them.
+SCALARS = {
+    "rows": lambda a, b: a,
+    "same": lambda a, b: a,
+    "other": lambda a, b: b,
+    "both": lambda a, b: a + b,
+    "twice": lambda a, b: 2 * a,
+    "odd": lambda a, b: a if a % 2 else a + 1,
+    "tap": lambda a, b: 3,
+    "scale": lambda a, b: float(a),
+    "flag": lambda a, b: bool(a % 2),
+}
+
+
+def scalars(a, b):
+    return {name: value(a, b) for name, value in SCALARS.items()}
+
+
 @given(
-    st.lists(
-        st.fixed_dictionaries({name: st.integers(0, 3) for name in "abcd"}), min_size=1, max_size=9
-    ),
-    st.sets(st.sampled_from("abcd")),
+    st.integers(1, 64),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=4),
 )
-def test_sizes_are_tied_if_and_only_if_they_share_enough_values_and_never_differ(runs, known):
-    found = ties(runs, known)
-    for name in "abcd":
-        values = [run[name] for run in runs]
-        same = [o for o in "abcd" if o not in known and values == [run[o] for run in runs]]
-        tied = name not in known and len(set(values)) >= TIE_VALUES and same[0] != name
-        assert found.get(name) == (same[0] if tied else None)
+def test_only_what_hangs_on_the_same_size_is_tied_whatever_the_inputs_share(size, sizes):
+    """Both sizes are equal officially, and may be on every input there is."""
+    runs = [scalars(size, size), *(scalars(*pair) for pair in sizes)]
+    moves = [scalars(2 * size, size), scalars(size, 2 * size)]
+    found = ties(runs, moves, ())
+    assert found.pop("same") == "rows"
+    # Equal only at odd sizes: an input or a move that is even tells, and 2 * size is even.
+    assert found == {}
+    assert ties(runs, moves, {"rows", "same"}) == {}
 
 
-def test_only_integers_are_tied():
-    runs = [{"a": k, "b": k, "scale": float(k), "flag": bool(k % 2)} for k in range(5)]
-    assert ties(runs, ()) == {"b": "a"}
-    assert ties([], ()) == {}
+def test_what_never_moves_alone_is_not_tied():
+    runs = [scalars(k, k) for k in range(1, 9)]
+    assert ties(runs, [], ()) == ties([], [], ()) == {}
+    assert ties(runs, [scalars(1, 5)], ()) == {}
+
+
+def problem_ties(problem, size):
+    bench = ProblemBench(problem, None)
+    settled = settle(problem, size, bench.signature)
+    given = [bench.arguments(spec.overrides) for spec in settled.specs]
+    moved = [bench.arguments(move) for move in settled.moves]
+    return {
+        call.id.split("_", 1)[1]: ties(
+            [arguments[call.id] for arguments in given if arguments],
+            [arguments[call.id] for arguments in moved],
+            call.fixed,
+        )
+        for call in bench.calls
+    }
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+@pytest.mark.parametrize(
+    ("name", "tied"),
+    [
+        ("matmul_square", {"matmul": {"N": "M", "K": "M"}}),
+        ("matmul_rectangular", {"matmul": {}}),
+        # Height and width share their official value and the floor they are lowered to.
+        ("conv3d", {"conv3d": {}}),
+        ("conv_transpose3d", {"conv_transpose3d": {}}),
+        ("avg_pool2d", {"avg_pool2d": {}}),
+    ],
+)
+def test_the_extents_of_a_square_product_are_one_size_and_those_of_an_image_are_not(
+    name, tied, size
+):
+    (problem,) = (p for p in suite_problems() if p.id == f"suite/{name}")
+    assert problem_ties(problem, size) == tied
 
 
 @needs_nvrtc

@@ -161,7 +161,7 @@ def test_an_unsigned_index_below_zero_lies_just_before_a_shared_array(
 
 
 def test_what_an_address_does_is_independent_of_what_ran_before(execute):
-    """Arrays of earlier launches are gone, and so are the pages that stood for wrapped addresses."""
+    """Arrays of earlier launches are gone."""
     far = """extern "C" __global__ void k(float* y) {
         __shared__ float s[32];
         s[threadIdx.x] = 1.0f;
