@@ -21,18 +21,10 @@ from kernelassay.user.conditionals import decided
 from kernelassay.user.header import template_arguments
 from kernelassay.user.includes import Lines, assembled
 from kernelassay.user.items import Item, Layout, angle_end, layout
+from kernelassay.user.templates import Instance, instance_name, template_values
 
 _INCLUDED = re.compile(r"#\s*include\s*[<\"]([^>\"]+)[>\"]")
 Edit = tuple[int, int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A kernel to keep: its name in the file, its template arguments, the name it gets."""
-
-    kernel: str
-    template: tuple[str, ...] | None
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +120,6 @@ class DeviceFile:
         return list(found.values()), edits
 
 
-def instance_name(kernel: str, arguments: tuple[str, ...] | None, taken: Iterable[Instance]) -> str:
-    """A name for an instance: the kernel's own for its first, with the arguments for others."""
-    names = {instance.name for instance in taken}
-    if kernel not in names:
-        return kernel
-    base = "_".join([kernel, *(re.sub(r"\W+", "_", a).strip("_") for a in arguments or ())])
-    name, count = base, 1
-    while name in names:
-        count += 1
-        name = f"{base}_{count}"
-    return name
-
-
 def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterable[str]) -> Extract:
     """The device part of ``file`` that ``instances`` need; ``extra_uses`` are further names.
 
@@ -158,13 +137,17 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
     for item in file.layout.items:
         if item.kernel and item in kept and item.name in wanted:
             own = [i for i in instances if i.kernel == item.name]
-            edits += _instantiate(file, item, own[0])
-            appended += [_copy(file, item, instance) for instance in own[1:]]
+            if _named_later(file, item, own[0]):
+                edits.append(_blank(file, item.first, item.last))
+            else:
+                edits += _instantiate(file, item, own.pop(0))
+            appended += [_copy(file, item, instance) for instance in own]
         elif item not in kept:
             edits.append(_blank(file, item.first, item.last))
             dropped.append(item)
     edits += [_blank(file, at, at) for at in file.layout.wrappers if at < len(file.tokens)]
     edits += _unqualified(file, kept)
+    edits += _lambda_marks(file)
     text = _applied(file.text, edits)
     includes = tuple(
         _INCLUDED.sub(r"\1", file.tokens[item.first].text)
@@ -255,6 +238,19 @@ def _unqualified(file: DeviceFile, kept: set[Item]) -> Iterable[Edit]:
                 yield token.start, following.end, ""
 
 
+def _lambda_marks(file: DeviceFile) -> Iterable[Edit]:
+    """Drop the execution space of lambdas (``[] __device__ (T a)``), which device code implies.
+
+    It is nvcc's extension: neither NVRTC by default nor a C++ grammar takes it.
+    """
+    after_capture = False
+    for token in file.tokens:
+        is_mark = token.text in ("__device__", "__host__")
+        if after_capture and is_mark:
+            yield token.start, token.end, " " * (token.end - token.start)
+        after_capture = token.text == "]" or (after_capture and is_mark)
+
+
 def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]:
     """Edits that turn a kernel into one instance under its own name."""
     tokens = file.tokens
@@ -263,12 +259,11 @@ def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]
     values: dict[str, str] = {}
     prefix = ""
     if item.template:
+        where = file.where(tokens[first])
         close = angle_end([t.text for t in tokens[: item.last + 1]], first + 1)
         if close is None:
-            raise KernelSyntaxError(
-                "a template clause is not closed", where=file.where(tokens[first])
-            )
-        values, prefix = _template_values(file, item, tokens[first + 2 : close], instance)
+            raise KernelSyntaxError("a template clause is not closed", where=where)
+        values, prefix = template_values(tokens[first + 2 : close], instance, where)
         edits.append(_blank(file, first, close))
         first = close + 1
     elif instance.template is not None:
@@ -291,6 +286,12 @@ def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]
     return edits
 
 
+def _named_later(file: DeviceFile, kernel: Item, instance: Instance) -> bool:
+    """Whether a template argument is defined after the kernel: the instance must follow it."""
+    names = {token.text for text in instance.template or () for token in tokenize(text)}
+    return any(i.first > kernel.last and i.defines & names for i in file.layout.items)
+
+
 def _linkage(specifiers: Sequence[Token]) -> list[Edit]:
     """C linkage, so that an image's symbol is the kernel's name."""
     words = [token.text for token in specifiers]
@@ -307,52 +308,6 @@ def _copy(file: DeviceFile, item: Item, instance: Instance) -> str:
     edits = [*_instantiate(file, item, instance), *_unqualified(file, {item})]
     moved = [(a - start, b - start, new) for a, b, new in edits]
     return _applied(file.text[start:end], moved).strip()
-
-
-def _template_values(
-    file: DeviceFile, item: Item, tokens: Sequence[Token], instance: Instance
-) -> tuple[dict[str, str], str]:
-    """The value of each template parameter, and the declarations that put them into the body."""
-    where = file.where(file.tokens[item.first])
-    parameters = template_arguments(list(tokens))
-    given = instance.template or ()
-    if len(given) > len(parameters):
-        raise UsageError(
-            f"{instance.kernel} has {len(parameters)} template parameters, the launch gives"
-            f" {len(given)}: <{', '.join(given)}>",
-            where=where,
-        )
-    values: dict[str, str] = {}
-    lines: list[str] = []
-    for position, parameter in enumerate(parameters):
-        words = [token.text for token in parameter]
-        if "..." in words or "template" in words:
-            raise UnsupportedError(
-                f"template parameter {position + 1} of {instance.kernel} is a pack or a template:"
-                f" {join(parameter)}",
-                where=where,
-                hint="write the kernel with plain type and value parameters",
-            )
-        default = words.index("=") if "=" in words else len(words)
-        name = words[default - 1]
-        if position < len(given):
-            value = given[position]
-        elif default < len(words):
-            value = join(parameter[default + 1 :])
-        else:
-            raise UsageError(
-                f"template parameter {position + 1} {name!r} of {instance.kernel} has no value",
-                where=where,
-                hint=f"launch it as {instance.kernel}<...><<<grid, block>>>(...)",
-            )
-        value = " ".join(values.get(t.text, t.text) for t in tokenize(value))
-        values[name] = value
-        if words[0] in ("typename", "class"):
-            lines.append(f"using {name} = {value};")
-        else:
-            kind = join([t for t in parameter[: default - 1] if t.text != "const"])
-            lines.append(f"constexpr {values.get(kind, kind)} {name} = {value};")
-    return values, " ".join(lines)
 
 
 def _aliases(file: DeviceFile) -> Mapping[str, str]:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelassay.errors import UnsupportedError, UsageError
-from kernelassay.user.extract import DeviceFile, Instance, extract
+from kernelassay.user.extract import DeviceFile, extract
+from kernelassay.user.templates import Instance
 
 
 def device(text, *instances, uses=()):
