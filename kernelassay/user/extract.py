@@ -21,7 +21,12 @@ from kernelassay.user.conditionals import decided
 from kernelassay.user.header import template_arguments
 from kernelassay.user.includes import Lines, assembled
 from kernelassay.user.items import Item, Layout, angle_end, layout
-from kernelassay.user.templates import Instance, instance_name, template_values
+from kernelassay.user.templates import (
+    Instance,
+    instance_name,
+    same_arguments,
+    template_values,
+)
 
 _INCLUDED = re.compile(r"#\s*include\s*[<\"]([^>\"]+)[>\"]")
 Edit = tuple[int, int, str]
@@ -69,22 +74,61 @@ class DeviceFile:
         return True
 
     def kernels(self) -> dict[str, Item]:
-        """The kernels that have a body, by name.
+        """The kernels that have a body, by name; of a specialised one its general definition.
 
-        Raises ``UnsupportedError`` for a specialisation or an overload.
+        Raises ``UnsupportedError`` for an overload.
         """
         found: dict[str, Item] = {}
+        special: dict[str, Item] = {}
         for item in self.layout.items:
             if not item.kernel or self.tokens[item.last].text != "}":
                 continue
-            if item.name in found:
+            if self.specialised(item) is not None:
+                special.setdefault(item.name, item)
+            elif item.name in found:
                 raise UnsupportedError(
-                    f"the kernel {item.name!r} is defined twice (overloaded or specialised)",
+                    f"the kernel {item.name!r} is defined twice (overloaded)",
                     where=self.where(self.tokens[item.first]),
                     hint="give each version a name of its own",
                 )
-            found[item.name] = item
-        return found
+            else:
+                found[item.name] = item
+        return special | found
+
+    def specialised(self, item: Item) -> tuple[str, ...] | None:
+        """The arguments that a definition after ``template <>`` is for; None for another one."""
+        words = [token.text for token in self.tokens[item.first : item.last + 1]]
+        if words[:3] != ["template", "<", ">"]:
+            return None
+        start = words.index(item.name) + 1
+        close = angle_end(words, start) if words[start] == "<" else None
+        if close is None:
+            return None  # its arguments are deduced
+        inside = self.tokens[item.first + start + 1 : item.first + close]
+        return tuple(join(part) for part in template_arguments(list(inside)))
+
+    def definition(self, instance: Instance) -> Item:
+        """The definition that the compiler takes for an instance: a specialisation goes first."""
+        general = self.kernels()[instance.kernel]
+        aliases = _aliases(self)
+        for item in self.layout.items:
+            if not item.kernel or item.name != instance.kernel or item == general:
+                continue
+            arguments = self.specialised(item)
+            if arguments is None or self.tokens[item.last].text != "}":
+                continue
+            where = self.where(self.tokens[item.first])
+            if same_arguments(instance, arguments, aliases, where):
+                return item
+        arguments = self.specialised(general)
+        where = self.where(self.tokens[general.first])
+        if arguments is not None and not same_arguments(instance, arguments, aliases, where):
+            raise UsageError(
+                f"{instance.kernel} is defined for some template arguments only, not for"
+                f" <{', '.join(instance.template or ())}>",
+                where=where,
+            )
+        return general
 
     def kernel(self, name: str, where: str) -> Item:
         """The kernel called ``name``, used at ``where``."""
@@ -129,14 +173,15 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
         UsageError: template arguments do not fit a kernel's parameters.
         UnsupportedError: a template parameter is a pack or a template.
     """
+    chosen = {instance: file.definition(instance) for instance in instances}
     wanted = {instance.kernel for instance in instances}
-    kept = _reachable(file, wanted, {*extra_uses})
+    kept = _reachable(file, {*chosen.values()}, {*extra_uses})
     edits: list[Edit] = []
     appended: list[str] = []
     dropped: list[Item] = []
     for item in file.layout.items:
-        if item.kernel and item in kept and item.name in wanted:
-            own = [i for i in instances if i.kernel == item.name]
+        if item in chosen.values():
+            own = [i for i in instances if chosen[i] == item]
             if _named_later(file, item, own[0]):
                 edits.append(_blank(file, item.first, item.last))
             else:
@@ -144,7 +189,8 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
             appended += [_copy(file, item, instance) for instance in own]
         elif item not in kept:
             edits.append(_blank(file, item.first, item.last))
-            dropped.append(item)
+            if not (item.kernel and item.name in wanted):
+                dropped.append(item)
     edits += [_blank(file, at, at) for at in file.layout.wrappers if at < len(file.tokens)]
     edits += _unqualified(file, kept)
     edits += _lambda_marks(file)
@@ -162,9 +208,9 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
 # ---- what the kernels use ---------------------------------------------------------------------
 
 
-def _reachable(file: DeviceFile, kernels: set[str], uses: set[str]) -> set[Item]:
+def _reachable(file: DeviceFile, kernels: set[Item], uses: set[str]) -> set[Item]:
     kept: set[Item] = set()
-    pending = kernels | uses
+    pending = {kernel.name for kernel in kernels} | uses
     conditionals = [i for i in file.layout.items if i.kind == kinds.CONDITIONAL]
     for item in conditionals:
         kept.add(item)
@@ -196,10 +242,10 @@ def _reachable(file: DeviceFile, kernels: set[str], uses: set[str]) -> set[Item]
     return kept
 
 
-def _is_device(item: Item, kernels: set[str], uses: set[str]) -> bool:
+def _is_device(item: Item, kernels: set[Item], uses: set[str]) -> bool:
     if item.kind == kinds.FUNCTION:
         if item.kernel:
-            return item.name in kernels
+            return item in kernels
         return item.device or (item.name == LAUNCH and LAUNCH in uses)
     return item.kind in (kinds.DEFINE, kinds.TYPE) or (item.kind == kinds.VARIABLE and item.device)
 
@@ -263,7 +309,8 @@ def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]
         close = angle_end([t.text for t in tokens[: item.last + 1]], first + 1)
         if close is None:
             raise KernelSyntaxError("a template clause is not closed", where=where)
-        values, prefix = template_values(tokens[first + 2 : close], instance, where)
+        if file.specialised(item) is None:
+            values, prefix = template_values(tokens[first + 2 : close], instance, where)
         edits.append(_blank(file, first, close))
         first = close + 1
     elif instance.template is not None:
@@ -278,6 +325,9 @@ def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]
         if token.text == instance.kernel and token.kind == NAME:
             if instance.name != instance.kernel:
                 edits.append((token.start, token.end, instance.name))
+            if tokens[at + 1].text == "<":
+                end = angle_end([t.text for t in tokens[:brace]], at + 1) or at + 1
+                edits.append(_blank(file, at + 1, end))
         elif token.kind == NAME and token.text in values:
             edits.append((token.start, token.end, values[token.text]))
     edits += _linkage(tokens[first:brace])
@@ -341,8 +391,9 @@ def parameter_line(file: DeviceFile, kernel: str, position: int) -> str:
     item = file.kernels()[kernel]
     at = next(
         i for i in range(item.first, item.last)
-        if file.tokens[i].text == kernel and file.tokens[i + 1].text == "("
+        if file.tokens[i].text == kernel and file.tokens[i + 1].text in ("(", "<")
     )  # fmt: skip
+    at = next(i for i in range(at, item.last) if file.tokens[i + 1].text == "(")
     close = matching(file.tokens, at + 1) or item.last
     depth = count = 0
     for index in range(at + 2, close):

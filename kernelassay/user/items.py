@@ -270,7 +270,20 @@ def _function_name(words: Sequence[str]) -> str:
                 return "operator"
             if _NAME_IN_TEXT.fullmatch(before) and before not in _ATTRIBUTES:
                 return before
+            if before == ">" and (name := _specialised_name(words[:index])):
+                return name
         depth += {"(": 1, ")": -1}.get(word, 0)
+    return ""
+
+
+def _specialised_name(words: Sequence[str]) -> str:
+    """``NAME`` where ``words`` end in ``NAME<...>``, as in the definition of a specialisation."""
+    depth = 0
+    for index in range(len(words) - 1, 0, -1):
+        depth += {">": 1, ">>": 2, "<": -1}.get(words[index], 0)
+        if depth == 0:
+            before = words[index - 1]
+            return before if _NAME_IN_TEXT.fullmatch(before) else ""
     return ""
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelassay.compile.lexing import Token, join, tokenize
 from kernelassay.errors import UnsupportedError, UsageError
 from kernelassay.user.header import template_arguments
+
+_LITERAL = re.compile(r"-? ?\d+|true|false")
+_TYPE_WORDS = frozenset(
+    {
+        *("float", "double", "__half", "__half2", "__nv_bfloat16", "__nv_bfloat162", "bool"),
+        *("int", "unsigned", "signed", "char", "short", "long", "float2", "float4", "int4"),
+        *("int8_t", "uint8_t", "int32_t", "int64_t", "uint32_t", "uint64_t"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,38 @@ def instance_name(kernel: str, arguments: tuple[str, ...] | None, taken: Iterabl
         count += 1
         name = f"{base}_{count}"
     return name
+
+
+def same_arguments(
+    instance: Instance, arguments: Sequence[str], aliases: Mapping[str, str], where: str
+) -> bool:
+    """Whether an instance is what a specialisation for ``arguments`` defines.
+
+    Raises ``UsageError`` where that takes more than plain types and literals to tell.
+    """
+    given = [_plain(text, aliases) for text in instance.template or ()]
+    wanted = [_plain(text, aliases) for text in arguments]
+    pairs = list(zip(given, wanted, strict=False))
+    if len(given) == len(wanted) and given == wanted:
+        return True
+    if any(a != b and _is_plain(a) and _is_plain(b) for a, b in pairs):
+        return False
+    raise UsageError(
+        f"{instance.kernel} is specialised for <{', '.join(arguments)}>; whether"
+        f" <{', '.join(instance.template or ())}> means that cannot be told",
+        where=where,
+        hint="give every template argument in the launch, as a plain type or a literal",
+    )
+
+
+def _plain(text: str, aliases: Mapping[str, str]) -> str:
+    words = [aliases.get(token.text, token.text) for token in tokenize(text)]
+    return " ".join("__half" if word == "half" else word for word in words)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether equal meaning is equal text: a number, true or false, or words of C's types."""
+    return bool(_LITERAL.fullmatch(text)) or set(text.split()) <= _TYPE_WORDS
 
 
 def template_values(
