@@ -21,6 +21,7 @@ from kernelassay.user.conditionals import decided
 from kernelassay.user.header import template_arguments
 from kernelassay.user.includes import Lines, assembled
 from kernelassay.user.items import Item, Layout, angle_end, layout
+from kernelassay.user.spelling import Edit, spelled_out
 from kernelassay.user.templates import (
     Instance,
     instance_name,
@@ -29,7 +30,6 @@ from kernelassay.user.templates import (
 )
 
 _INCLUDED = re.compile(r"#\s*include\s*[<\"]([^>\"]+)[>\"]")
-Edit = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
                 dropped.append(item)
     edits += [_blank(file, at, at) for at in file.layout.wrappers if at < len(file.tokens)]
     edits += _unqualified(file, kept)
-    edits += _lambda_marks(file)
+    edits += spelled_out(file.tokens)
     text = _applied(file.text, edits)
     includes = tuple(
         _INCLUDED.sub(r"\1", file.tokens[item.first].text)
@@ -254,10 +254,10 @@ def _is_device(item: Item, kernels: set[Item], uses: set[str]) -> bool:
 
 
 def _applied(text: str, edits: Iterable[Edit]) -> str:
-    """``text`` with edits applied; one inside an earlier, larger one is dropped."""
+    """``text`` with edits applied, insertions first; one inside an earlier, larger one goes."""
     out: list[str] = []
     at = 0
-    for start, end, new in sorted(set(edits), key=lambda e: (e[0], -e[1])):
+    for start, end, new in sorted(set(edits), key=lambda e: (e[0], e[1] > e[0], -e[1])):
         if start < at:
             continue
         out += [text[at:start], new]
@@ -282,19 +282,6 @@ def _unqualified(file: DeviceFile, kept: set[Item]) -> Iterable[Edit]:
             token, following = file.tokens[at], file.tokens[at + 1]
             if token.text in file.layout.namespaces and following.text == "::":
                 yield token.start, following.end, ""
-
-
-def _lambda_marks(file: DeviceFile) -> Iterable[Edit]:
-    """Drop the execution space of lambdas (``[] __device__ (T a)``), which device code implies.
-
-    It is nvcc's extension: neither NVRTC by default nor a C++ grammar takes it.
-    """
-    after_capture = False
-    for token in file.tokens:
-        is_mark = token.text in ("__device__", "__host__")
-        if after_capture and is_mark:
-            yield token.start, token.end, " " * (token.end - token.start)
-        after_capture = token.text == "]" or (after_capture and is_mark)
 
 
 def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]:
@@ -356,6 +343,7 @@ def _copy(file: DeviceFile, item: Item, instance: Instance) -> str:
     """The text of a further instance of a kernel."""
     start, end = file.tokens[item.first].start, file.tokens[item.last].end
     edits = [*_instantiate(file, item, instance), *_unqualified(file, {item})]
+    edits += [edit for edit in spelled_out(file.tokens) if start <= edit[0] < end]
     moved = [(a - start, b - start, new) for a, b, new in edits]
     return _applied(file.text[start:end], moved).strip()
 

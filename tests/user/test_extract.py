@@ -136,6 +136,23 @@ def test_an_instance_that_may_or_may_not_be_specialised_is_refused():
             device(HELPERS + GENERAL + SPECIAL, ("k", arguments, "k"))
 
 
+@pytest.mark.parametrize("arguments", [("float", "4"), ("half", "4")])
+def test_macros_for_specifiers_and_marks_of_lambdas_are_spelled_out_everywhere(arguments):
+    text = (
+        "#define DEVICE_INLINE __device__   __forceinline__\n#define KERNEL static __global__\n"
+        "#define WIDTH 4\n#define CALL() f\n"
+        "template <typename T>\nDEVICE_INLINE T f(T x) { return x; }\n"
+        "template <typename T, int N>\nKERNEL void k(T* y)"
+        " { auto g = [=] __device__ (T v) { return CALL()(v); }; y[WIDTH] = g(N); }\n"
+    )
+    both = device(text, ("k", ("double", "4"), "k"), ("k", arguments, "k2")).text
+    assert squeezed(both).count("__device__ __forceinline__ T f(T x)") == 1
+    assert squeezed(both).count('extern "C" __global__ void k') == 2
+    assert squeezed(both).count("[=] (T v)") == 2
+    assert both.count("y[WIDTH] = g(N)") == 2
+    assert "DEVICE_INLINE T" not in both
+
+
 @pytest.mark.parametrize("stated", ["template <typename T, int N> __global__ void k(T* y);\n", ""])
 def test_prototypes_and_explicit_instantiations_of_kernels_go(stated):
     text = stated + HELPERS + GENERAL + "template __global__ void k<float, 4>(float* y);\n"
