@@ -163,6 +163,15 @@ def test_prototypes_and_explicit_instantiations_of_kernels_go(stated):
     assert squeezed(device(plain).text) == 'extern "C" __global__ void k(float* y) { y[0] = 1; }'
 
 
+def test_a_constant_is_kept_for_its_own_name_alone_and_without_its_declarations():
+    constants = 'extern "C" const int USED;\nextern "C" const int OTHER;\n#define SIZE 4\n'
+    defined = "const int USED = 2 * SIZE, MORE = USED;\nconst int OTHER = 4 * SIZE;\n"
+    kernel = "__global__ void k(float* y) { y[MORE] = SIZE; }\n"
+    found = squeezed(device(constants + defined + kernel).text)
+    assert found.startswith("#define SIZE 4 const int USED = 2 * SIZE, MORE = USED; extern")
+    assert "OTHER" not in found
+
+
 def test_an_overloaded_kernel_is_refused():
     file = DeviceFile.read("__global__ void k(int* y) {}\n__global__ void k(float* y) {}", "f.cu")
     with pytest.raises(UnsupportedError, match="defined twice"):

@@ -242,6 +242,19 @@ struct Halved { __device__ float operator()(float x) const { return x * 0.5f; } 
 """,
 )
 
+UNSIGNED_VECTORS = headed(
+    "x = arg0\ny = out\nn = arg0.numel\nrequire n % 4 == 0\n"
+    "twice<<<(n / 4 + 63) / 64, 64>>>(x, y, n / 4)",
+    """\
+__global__ void twice(const uint4* x, uint4* y, unsigned n) {
+    const uint i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const uint4 v = x[i];
+    y[i] = make_uint4(v.x + v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+}
+""",
+)
+
 TWO_OUTPUTS = headed(
     "x = arg0\ntop = out0\nat = out1\nrows = arg0.shape[0]\ncols = arg0.shape[1]\n"
     "best<<<rows, 1>>>(x, top, at, cols)",
@@ -307,6 +320,12 @@ KINDS = {
     "an output that starts as an input, a plain number": (IN_PLACE, SCALED),
     "functions and a later type as template arguments": (FUNCTION_ARGUMENTS, DOUBLE),
     "optional pointers that are null": (OPTIONAL, DOUBLE),
+    "vectors of unsigned integers": (
+        UNSIGNED_VECTORS,
+        problem_text(
+            "return x * 2", inputs="torch.randint(-9, 9, (rows, cols), dtype=torch.int32)"
+        ),
+    ),
     "two outputs, one of them integer": (TWO_OUTPUTS, BEST),
     "a launch function of the file's own, with a template": (OWN_LAUNCH, problem_text("return -x")),
     "a same-value store race": (SAME_VALUE, problem_text("return x.sum(dim=1)")),
