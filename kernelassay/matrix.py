@@ -37,6 +37,11 @@ class ProblemMatrix:
         """The problem's id."""
         return str(self.plan["problem"]["id"])
 
+    @property
+    def narrow_outputs(self) -> tuple[str, ...]:
+        """The dtypes of outputs that are narrower than float32."""
+        return tuple(self.plan.get("narrow_outputs", ()))
+
     @cached_property
     def index(self) -> Mapping[str, int]:
         """Row of each candidate."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,6 +148,13 @@ def _correct_kernels(
     return correct
 
 
+def _note_dtypes(base: dict[str, Any], dtypes: Iterable[str]) -> None:
+    """Store which outputs are narrower than float32: protocols have rules of their own for them."""
+    narrow = {dtype for dtype in dtypes if dtype in gate.ADMISSION_BOUNDS}
+    if narrow:
+        base["narrow_outputs"] = sorted({*base.get("narrow_outputs", ()), *narrow})
+
+
 def refused_plan(problem: Problem, reason: str) -> dict[str, Any]:
     """The plan of a problem that is not used, with the reason."""
     return {
@@ -221,6 +228,7 @@ def _gate(
             return arguments
         if not unit.rejected and unit.facts is not None:
             arguments.append(unit.facts.arguments)
+            _note_dtypes(base, unit.facts.output_dtypes)
             if spec.group == "official":
                 _drop_strays(base["calls"], unit)
             refusal = gate.refusal(

@@ -260,7 +260,7 @@ class Session:
             # The text of a refusal may hold a path of the machine.
             state.update(_json(_stable({**plan, "refused": bool(plan["refused"])})))
             for spec in plan["inputs"]:
-                if spec["valid"]:
+                if spec["valid"] and not plan["refused"]:
                     cells = self.read_cells(plan["problem"]["id"], spec["id"])
                     for row in cells.sort_by("candidate").to_pylist():
                         state.update(_json(row))

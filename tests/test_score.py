@@ -73,7 +73,7 @@ def cells(input_id, original_error=0.0, nan_error=np.nan, zeros=-REFERENCE, quie
     yield result("quiet", input_id, outcome=quiet)
 
 
-def session(root, **options):
+def session(root, narrow=(), **options):
     store = Session.create(root, {"problems": {"suite/p": "d"}, "identity": "nvrtc"})
     inputs = [*OFFICIAL, TARGETED]
     store.write_plan(
@@ -98,6 +98,7 @@ def session(root, **options):
             ],
             "mutants": MUTANTS,
             "benign": [{"id": "benign/k00/plain", "call": "k00", "unsupported": ""}],
+            **({"narrow_outputs": list(narrow)} if narrow else {}),
         },
     )
     for name in inputs:
@@ -154,6 +155,16 @@ def test_the_tightest_tolerance_is_the_inputs_own(tmp_path):
     facts = {f.id: f for f in mutant_facts((matrix,), (V01,), None)}
     assert facts["tolerated"].by_output
     assert not facts["quiet"].by_output
+
+
+def test_the_dtype_of_the_outputs_chooses_the_rule_of_a_protocol(tmp_path):
+    # KernelBench accepts half outputs at 1e-2: the variant that strays 1e-3 is then no rejection.
+    for narrow, rejected in (((), 1), (("float16",), 0)):
+        matrices = load(session(tmp_path / f"s{rejected}", narrow))
+        facts = mutant_facts(matrices, (CURRENT,), 1e-2)
+        assert score(matrices, facts, CURRENT, 1e-2).false_rejection == Share(rejected, 1)
+    assert CURRENT.rule_for(("float16", "bfloat16")) == CURRENT.rule("float16")
+    assert CURRENT.rule_for(()) == CURRENT.default
 
 
 def test_a_rejected_original_vetoes_the_score(tmp_path):

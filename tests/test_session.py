@@ -54,6 +54,15 @@ def test_the_digest_ignores_order_machine_and_time_but_no_verdict(tmp_path):
     assert first.digest() != third.digest()
 
 
+def test_a_refused_plan_has_a_digest_though_its_valid_inputs_were_never_run(tmp_path):
+    store = Session.create(tmp_path / "s", MANIFEST)
+    refused = {**plan(), "refused": "the original does not compile"}
+    store.write_plan("suite/a", refused)
+    assert any(record["valid"] for record in refused["inputs"])
+    assert store.digest()
+    store.close()
+
+
 def test_another_plan_is_refused(tmp_path):
     make(tmp_path / "s", [])
     with pytest.raises(SessionError, match=r"another plan .*rules"):

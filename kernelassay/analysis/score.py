@@ -172,7 +172,7 @@ def _anywhere(cells: NDArray[Any]) -> NDArray[np.bool_]:
 def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
     """Which candidates a protocol rejects, by row of the matrix."""
     columns = matrix.positions(protocol.inputs)
-    accepted = matrix.accepted(protocol.rule("float32"), protocol.view)
+    accepted = matrix.accepted(protocol.rule_for(matrix.narrow_outputs), protocol.view)
     return np.asarray(~(accepted | matrix.lost)[:, columns].all(axis=1))
 
 

@@ -52,6 +52,9 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
+typedef unsigned int uint;
+typedef unsigned short ushort;
+typedef unsigned long ulong;
 """
 # What C's headers define, of which NVRTC has none; the values are the shim's.
 _CONSTANTS = {
@@ -76,9 +79,10 @@ PRELUDE += "".join(
     f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in _CONSTANTS.items()
 )
 
-# What cooperative_groups.h takes from libcu++, a wheel of its own: macros that NVRTC has built in,
-# and type traits, of which it brings a copy.
-_TARGET_HEADER = b"#pragma once\n"
+# Headers given to NVRTC as empty ones. cooperative_groups.h takes `nv/target` from libcu++, a wheel
+# of its own: macros that NVRTC has built in, and type traits, of which it brings a copy. `cuda.h`
+# is the driver's interface for host code and wants C's headers.
+_EMPTY_HEADERS = ("nv/target", "cuda.h")
 _OWN_TRAITS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 
 
@@ -165,7 +169,11 @@ def compile_program(program: str, extra: tuple[str, ...] = ()) -> Compilation:
     includes = (f"--include-path={path}" for path in include_directories())
     options = [option.encode() for option in (*OPTIONS, _OWN_TRAITS, *includes, *extra)]
     code, handle = nvrtc.nvrtcCreateProgram(
-        program.encode(), b"kernels.cu", 1, [_TARGET_HEADER], [b"nv/target"]
+        program.encode(),
+        b"kernels.cu",
+        len(_EMPTY_HEADERS),
+        [b"#pragma once\n"] * len(_EMPTY_HEADERS),
+        [name.encode() for name in _EMPTY_HEADERS],
     )
     if code != success:
         raise ToolchainError(f"NVRTC cannot make a program: {code}")

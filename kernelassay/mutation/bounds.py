@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from kernelassay.mutation.barriers import is_block_barrier
 from kernelassay.mutation.extents import (
     bare,
     child,
@@ -359,10 +360,7 @@ def is_shared_out(tree: KernelTree, loop: Loop) -> bool:
 
 def has_barrier(tree: KernelTree, node: Node) -> bool:
     """Whether the threads of a block meet inside ``node``."""
-    return any(
-        tree.text(child(call, "function")) == "__syncthreads"
-        for call in tree.nodes("call_expression", within=node)
-    )
+    return any(is_block_barrier(tree, call) for call in tree.nodes("call_expression", within=node))
 
 
 def warp_combine_tests(tree: KernelTree) -> list[BoundTest]:

@@ -33,9 +33,13 @@ _BASES = {
     "uint16_t": "int",
     "int32_t": "int",
     "uint32_t": "int",
+    "uint": "int",
+    "ushort": "int",
+    "uchar": "int",
     "long": "long",
     "int64_t": "long",
     "uint64_t": "long",
+    "ulong": "long",
     "size_t": "long",
     "ptrdiff_t": "long",
 }

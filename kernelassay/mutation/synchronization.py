@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tree_sitter import Node
 
+from kernelassay.mutation.barriers import is_block_barrier, is_warp_barrier
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.extents import (
     arguments,
@@ -31,17 +32,17 @@ Finder = Callable[[KernelTree], Iterator[Mutation]]
 _FENCES = ("__threadfence", "__threadfence_block", "__threadfence_system")
 
 
-def _call_statements(tree: KernelTree, *names: str) -> Iterator[Node]:
-    """The statements that consist of one call of a function in ``names``."""
+def _statements(tree: KernelTree, test: Callable[[KernelTree, Node], bool]) -> Iterator[Node]:
+    """The statements that consist of one call that passes ``test``."""
     for call in tree.nodes("call_expression"):
         statement = tree.parent(call)
         alone = statement is not None and statement.type == "expression_statement"
-        if called(tree, call) in names and statement is not None and alone:
+        if statement is not None and alone and test(tree, call):
             yield statement
 
 
 def _barriers(tree: KernelTree) -> Iterator[Node]:
-    return _call_statements(tree, "__syncthreads")
+    return _statements(tree, is_block_barrier)
 
 
 # -- barriers -----------------------------------------------------------------------------------
@@ -87,7 +88,8 @@ def _barrier_to_fence(tree: KernelTree) -> Iterator[Mutation]:
 
 def _barrier_into_branch(tree: KernelTree) -> Iterator[Mutation]:
     for barrier in _barriers(tree):
-        yield mutation(replace(barrier, "if (threadIdx.x < blockDim.x / 2) __syncthreads();"))
+        text = tree.text(barrier)
+        yield mutation(replace(barrier, f"if (threadIdx.x < blockDim.x / 2) {text}"))
 
 
 def _barrier_hoist(tree: KernelTree) -> Iterator[Mutation]:
@@ -177,12 +179,12 @@ def _register_arrays(tree: KernelTree, function: Node) -> set[str]:
 
 
 def _syncwarp_delete(tree: KernelTree) -> Iterator[Mutation]:
-    for statement in _call_statements(tree, "__syncwarp"):
+    for statement in _statements(tree, is_warp_barrier):
         yield mutation(without_statement(tree, statement))
 
 
 def _threadfence_drop(tree: KernelTree) -> Iterator[Mutation]:
-    for statement in _call_statements(tree, *_FENCES):
+    for statement in _statements(tree, lambda tree, call: called(tree, call) in _FENCES):
         yield mutation(without_statement(tree, statement))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kernelassay.oracle import AcceptanceRule
@@ -30,3 +30,8 @@ class Protocol:
     def rule(self, dtype: str) -> AcceptanceRule:
         """The acceptance rule for an output dtype."""
         return self.rules.get(dtype, self.default)
+
+    def rule_for(self, dtypes: Iterable[str]) -> AcceptanceRule:
+        """The widest of the rules for outputs of these dtypes; the default for none."""
+        rules = [self.rule(dtype) for dtype in dtypes]
+        return max(rules, key=lambda rule: rule.tolerance, default=self.default)

@@ -21,18 +21,15 @@ from kernelassay.user.conditionals import decided
 from kernelassay.user.header import template_arguments
 from kernelassay.user.includes import Lines, assembled
 from kernelassay.user.items import Item, Layout, angle_end, layout
+from kernelassay.user.spelling import Edit, spelled_out
+from kernelassay.user.templates import (
+    Instance,
+    instance_name,
+    same_arguments,
+    template_values,
+)
 
 _INCLUDED = re.compile(r"#\s*include\s*[<\"]([^>\"]+)[>\"]")
-Edit = tuple[int, int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A kernel to keep: its name in the file, its template arguments, the name it gets."""
-
-    kernel: str
-    template: tuple[str, ...] | None
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +74,61 @@ class DeviceFile:
         return True
 
     def kernels(self) -> dict[str, Item]:
-        """The kernels that have a body, by name.
+        """The kernels that have a body, by name; of a specialised one its general definition.
 
-        Raises ``UnsupportedError`` for a specialisation or an overload.
+        Raises ``UnsupportedError`` for an overload.
         """
         found: dict[str, Item] = {}
+        special: dict[str, Item] = {}
         for item in self.layout.items:
             if not item.kernel or self.tokens[item.last].text != "}":
                 continue
-            if item.name in found:
+            if self.specialised(item) is not None:
+                special.setdefault(item.name, item)
+            elif item.name in found:
                 raise UnsupportedError(
-                    f"the kernel {item.name!r} is defined twice (overloaded or specialised)",
+                    f"the kernel {item.name!r} is defined twice (overloaded)",
                     where=self.where(self.tokens[item.first]),
                     hint="give each version a name of its own",
                 )
-            found[item.name] = item
-        return found
+            else:
+                found[item.name] = item
+        return special | found
+
+    def specialised(self, item: Item) -> tuple[str, ...] | None:
+        """The arguments that a definition after ``template <>`` is for; None for another one."""
+        words = [token.text for token in self.tokens[item.first : item.last + 1]]
+        if words[:3] != ["template", "<", ">"]:
+            return None
+        start = words.index(item.name) + 1
+        close = angle_end(words, start) if words[start] == "<" else None
+        if close is None:
+            return None  # its arguments are deduced
+        inside = self.tokens[item.first + start + 1 : item.first + close]
+        return tuple(join(part) for part in template_arguments(list(inside)))
+
+    def definition(self, instance: Instance) -> Item:
+        """The definition that the compiler takes for an instance: a specialisation goes first."""
+        general = self.kernels()[instance.kernel]
+        aliases = _aliases(self)
+        for item in self.layout.items:
+            if not item.kernel or item.name != instance.kernel or item == general:
+                continue
+            arguments = self.specialised(item)
+            if arguments is None or self.tokens[item.last].text != "}":
+                continue
+            where = self.where(self.tokens[item.first])
+            if same_arguments(instance, arguments, aliases, where):
+                return item
+        arguments = self.specialised(general)
+        where = self.where(self.tokens[general.first])
+        if arguments is not None and not same_arguments(instance, arguments, aliases, where):
+            raise UsageError(
+                f"{instance.kernel} is defined for some template arguments only, not for"
+                f" <{', '.join(instance.template or ())}>",
+                where=where,
+            )
+        return general
 
     def kernel(self, name: str, where: str) -> Item:
         """The kernel called ``name``, used at ``where``."""
@@ -128,19 +164,6 @@ class DeviceFile:
         return list(found.values()), edits
 
 
-def instance_name(kernel: str, arguments: tuple[str, ...] | None, taken: Iterable[Instance]) -> str:
-    """A name for an instance: the kernel's own for its first, with the arguments for others."""
-    names = {instance.name for instance in taken}
-    if kernel not in names:
-        return kernel
-    base = "_".join([kernel, *(re.sub(r"\W+", "_", a).strip("_") for a in arguments or ())])
-    name, count = base, 1
-    while name in names:
-        count += 1
-        name = f"{base}_{count}"
-    return name
-
-
 def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterable[str]) -> Extract:
     """The device part of ``file`` that ``instances`` need; ``extra_uses`` are further names.
 
@@ -150,21 +173,27 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
         UsageError: template arguments do not fit a kernel's parameters.
         UnsupportedError: a template parameter is a pack or a template.
     """
+    chosen = {instance: file.definition(instance) for instance in instances}
     wanted = {instance.kernel for instance in instances}
-    kept = _reachable(file, wanted, {*extra_uses})
+    kept = _reachable(file, {*chosen.values()}, {*extra_uses})
     edits: list[Edit] = []
     appended: list[str] = []
     dropped: list[Item] = []
     for item in file.layout.items:
-        if item.kernel and item in kept and item.name in wanted:
-            own = [i for i in instances if i.kernel == item.name]
-            edits += _instantiate(file, item, own[0])
-            appended += [_copy(file, item, instance) for instance in own[1:]]
+        if item in chosen.values():
+            own = [i for i in instances if chosen[i] == item]
+            if _named_later(file, item, own[0]):
+                edits.append(_blank(file, item.first, item.last))
+            else:
+                edits += _instantiate(file, item, own.pop(0))
+            appended += [_copy(file, item, instance) for instance in own]
         elif item not in kept:
             edits.append(_blank(file, item.first, item.last))
-            dropped.append(item)
+            if not (item.kernel and item.name in wanted):
+                dropped.append(item)
     edits += [_blank(file, at, at) for at in file.layout.wrappers if at < len(file.tokens)]
     edits += _unqualified(file, kept)
+    edits += spelled_out(file.tokens)
     text = _applied(file.text, edits)
     includes = tuple(
         _INCLUDED.sub(r"\1", file.tokens[item.first].text)
@@ -179,9 +208,9 @@ def extract(file: DeviceFile, instances: Sequence[Instance], extra_uses: Iterabl
 # ---- what the kernels use ---------------------------------------------------------------------
 
 
-def _reachable(file: DeviceFile, kernels: set[str], uses: set[str]) -> set[Item]:
+def _reachable(file: DeviceFile, kernels: set[Item], uses: set[str]) -> set[Item]:
     kept: set[Item] = set()
-    pending = kernels | uses
+    pending = {kernel.name for kernel in kernels} | uses
     conditionals = [i for i in file.layout.items if i.kind == kinds.CONDITIONAL]
     for item in conditionals:
         kept.add(item)
@@ -213,10 +242,10 @@ def _reachable(file: DeviceFile, kernels: set[str], uses: set[str]) -> set[Item]
     return kept
 
 
-def _is_device(item: Item, kernels: set[str], uses: set[str]) -> bool:
+def _is_device(item: Item, kernels: set[Item], uses: set[str]) -> bool:
     if item.kind == kinds.FUNCTION:
         if item.kernel:
-            return item.name in kernels
+            return item in kernels
         return item.device or (item.name == LAUNCH and LAUNCH in uses)
     return item.kind in (kinds.DEFINE, kinds.TYPE) or (item.kind == kinds.VARIABLE and item.device)
 
@@ -225,10 +254,10 @@ def _is_device(item: Item, kernels: set[str], uses: set[str]) -> bool:
 
 
 def _applied(text: str, edits: Iterable[Edit]) -> str:
-    """``text`` with edits applied; one inside an earlier, larger one is dropped."""
+    """``text`` with edits applied, insertions first; one inside an earlier, larger one goes."""
     out: list[str] = []
     at = 0
-    for start, end, new in sorted(set(edits), key=lambda e: (e[0], -e[1])):
+    for start, end, new in sorted(set(edits), key=lambda e: (e[0], e[1] > e[0], -e[1])):
         if start < at:
             continue
         out += [text[at:start], new]
@@ -263,12 +292,12 @@ def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]
     values: dict[str, str] = {}
     prefix = ""
     if item.template:
+        where = file.where(tokens[first])
         close = angle_end([t.text for t in tokens[: item.last + 1]], first + 1)
         if close is None:
-            raise KernelSyntaxError(
-                "a template clause is not closed", where=file.where(tokens[first])
-            )
-        values, prefix = _template_values(file, item, tokens[first + 2 : close], instance)
+            raise KernelSyntaxError("a template clause is not closed", where=where)
+        if file.specialised(item) is None:
+            values, prefix = template_values(tokens[first + 2 : close], instance, where)
         edits.append(_blank(file, first, close))
         first = close + 1
     elif instance.template is not None:
@@ -283,12 +312,21 @@ def _instantiate(file: DeviceFile, item: Item, instance: Instance) -> list[Edit]
         if token.text == instance.kernel and token.kind == NAME:
             if instance.name != instance.kernel:
                 edits.append((token.start, token.end, instance.name))
+            if tokens[at + 1].text == "<":
+                end = angle_end([t.text for t in tokens[:brace]], at + 1) or at + 1
+                edits.append(_blank(file, at + 1, end))
         elif token.kind == NAME and token.text in values:
             edits.append((token.start, token.end, values[token.text]))
     edits += _linkage(tokens[first:brace])
     if prefix:
         edits.append((tokens[brace].start, tokens[brace].end, "{ " + prefix))
     return edits
+
+
+def _named_later(file: DeviceFile, kernel: Item, instance: Instance) -> bool:
+    """Whether a template argument is defined after the kernel: the instance must follow it."""
+    names = {token.text for text in instance.template or () for token in tokenize(text)}
+    return any(i.first > kernel.last and i.defines & names for i in file.layout.items)
 
 
 def _linkage(specifiers: Sequence[Token]) -> list[Edit]:
@@ -305,54 +343,9 @@ def _copy(file: DeviceFile, item: Item, instance: Instance) -> str:
     """The text of a further instance of a kernel."""
     start, end = file.tokens[item.first].start, file.tokens[item.last].end
     edits = [*_instantiate(file, item, instance), *_unqualified(file, {item})]
+    edits += [edit for edit in spelled_out(file.tokens) if start <= edit[0] < end]
     moved = [(a - start, b - start, new) for a, b, new in edits]
     return _applied(file.text[start:end], moved).strip()
-
-
-def _template_values(
-    file: DeviceFile, item: Item, tokens: Sequence[Token], instance: Instance
-) -> tuple[dict[str, str], str]:
-    """The value of each template parameter, and the declarations that put them into the body."""
-    where = file.where(file.tokens[item.first])
-    parameters = template_arguments(list(tokens))
-    given = instance.template or ()
-    if len(given) > len(parameters):
-        raise UsageError(
-            f"{instance.kernel} has {len(parameters)} template parameters, the launch gives"
-            f" {len(given)}: <{', '.join(given)}>",
-            where=where,
-        )
-    values: dict[str, str] = {}
-    lines: list[str] = []
-    for position, parameter in enumerate(parameters):
-        words = [token.text for token in parameter]
-        if "..." in words or "template" in words:
-            raise UnsupportedError(
-                f"template parameter {position + 1} of {instance.kernel} is a pack or a template:"
-                f" {join(parameter)}",
-                where=where,
-                hint="write the kernel with plain type and value parameters",
-            )
-        default = words.index("=") if "=" in words else len(words)
-        name = words[default - 1]
-        if position < len(given):
-            value = given[position]
-        elif default < len(words):
-            value = join(parameter[default + 1 :])
-        else:
-            raise UsageError(
-                f"template parameter {position + 1} {name!r} of {instance.kernel} has no value",
-                where=where,
-                hint=f"launch it as {instance.kernel}<...><<<grid, block>>>(...)",
-            )
-        value = " ".join(values.get(t.text, t.text) for t in tokenize(value))
-        values[name] = value
-        if words[0] in ("typename", "class"):
-            lines.append(f"using {name} = {value};")
-        else:
-            kind = join([t for t in parameter[: default - 1] if t.text != "const"])
-            lines.append(f"constexpr {values.get(kind, kind)} {name} = {value};")
-    return values, " ".join(lines)
 
 
 def _aliases(file: DeviceFile) -> Mapping[str, str]:
@@ -386,8 +379,9 @@ def parameter_line(file: DeviceFile, kernel: str, position: int) -> str:
     item = file.kernels()[kernel]
     at = next(
         i for i in range(item.first, item.last)
-        if file.tokens[i].text == kernel and file.tokens[i + 1].text == "("
+        if file.tokens[i].text == kernel and file.tokens[i + 1].text in ("(", "<")
     )  # fmt: skip
+    at = next(i for i in range(at, item.last) if file.tokens[i + 1].text == "(")
     close = matching(file.tokens, at + 1) or item.last
     depth = count = 0
     for index in range(at + 2, close):

@@ -223,7 +223,11 @@ class _Reader:
                 f"{name!r} is bound twice, first in line {self.names[name].line}",
                 "give each binding a name of its own",
             )
-        if re.fullmatch(r"arg\d+|out\d*|launch|zero|require|skip|scratch", name):
+        # `out = out` gives a tensor the name that it has anyway, which kernels often use.
+        own_name = re.fullmatch(_REFERENCE, name) and _canonical(name) == _canonical(
+            source.partition(" ")[0]
+        )
+        if not own_name and re.fullmatch(r"arg\d+|out\d*|launch|zero|require|skip|scratch", name):
             raise self.fail(line, f"{name!r} is a word of the header", "choose another name")
         statement: Tensor | Scratch | Number
         if tensor := _TENSOR.fullmatch(source):
@@ -293,7 +297,8 @@ class _Reader:
             return self._property(match, line)
 
         replaced = _PROPERTY.sub(named, text)
-        if bare := _BARE.search(replaced):
+        bare = next((m for m in _BARE.finditer(replaced) if m[1] not in self.names), None)
+        if bare is not None:
             raise self.fail(
                 line,
                 f"{bare[1]} stands inside an expression",

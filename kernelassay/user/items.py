@@ -161,7 +161,8 @@ class _Reader:
             last=last,
             defines=frozenset(names),
             uses=frozenset(token.text for token in part if token.kind == NAME),
-            device=bool(specifiers & _DEVICE_WORDS[kind == VARIABLE]),
+            device=bool(specifiers & _DEVICE_WORDS[kind == VARIABLE])
+            and not (kind == VARIABLE and _is_declaration(body)),
             kernel=kind == FUNCTION and "__global__" in specifiers,
             template=words[:1] == ["template"],
         )
@@ -270,15 +271,37 @@ def _function_name(words: Sequence[str]) -> str:
                 return "operator"
             if _NAME_IN_TEXT.fullmatch(before) and before not in _ATTRIBUTES:
                 return before
+            if before == ">" and (name := _specialised_name(words[:index])):
+                return name
         depth += {"(": 1, ")": -1}.get(word, 0)
+    return ""
+
+
+def _specialised_name(words: Sequence[str]) -> str:
+    """``NAME`` where ``words`` end in ``NAME<...>``, as in the definition of a specialisation."""
+    depth = 0
+    for index in range(len(words) - 1, 0, -1):
+        depth += {">": 1, ">>": 2, "<": -1}.get(words[index], 0)
+        if depth == 0:
+            before = words[index - 1]
+            return before if _NAME_IN_TEXT.fullmatch(before) else ""
     return ""
 
 
 def _variable_names(words: Sequence[str]) -> Iterator[str]:
     depth = 0
+    initialiser = False
     for index, word in enumerate(words):
-        if depth == 0 and word in ("=", "[", "{", ",", ";") and index:
+        if depth == 0 and word in ("=", "[", "{", ",", ";") and index and not initialiser:
             before = words[index - 1]
             if _NAME_IN_TEXT.fullmatch(before):
                 yield before
+        if depth == 0 and word in ("=", ","):
+            initialiser = word == "="
         depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(word, 0)
+
+
+def _is_declaration(words: Sequence[str]) -> bool:
+    """Whether a variable is only declared: ``extern``, of host and device code alike."""
+    own = {"=", "{", "__shared__", "__constant__", "__device__"} & set(words)
+    return words[:1] == ["extern"] and not own

@@ -7,15 +7,18 @@ its tensors are known (:mod:`kernelassay.user.whole`).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelassay.compile.launcher import parse_launcher
 from kernelassay.errors import KernelassayError, KernelSyntaxError, UsageError
 from kernelassay.user import launch_text
-from kernelassay.user.extract import DeviceFile, Extract, Instance, extract, instance_name
+from kernelassay.user.extract import DeviceFile, Extract, extract
 from kernelassay.user.header import Header, LaunchLine, Require, Tensor, read_header
 from kernelassay.user.launch_text import Buffer, Quantity
+from kernelassay.user.templates import Instance, instance_name
 
 _NAMED = 6
 
@@ -96,6 +99,7 @@ def _made_launch(file: DeviceFile, header: Header) -> KernelFile:
             where=file.path,
             hint=f"write `// kernelassay: kernel<<<grid, block>>>(...)`; kernels here: {known}",
         )
+    header = _flattened(header, file.layout.namespaces)
     instances: dict[tuple[str, tuple[str, ...] | None], Instance] = {}
     for line in header.launches:
         file.kernel(line.kernel, header.at(line.line))
@@ -106,6 +110,24 @@ def _made_launch(file: DeviceFile, header: Header) -> KernelFile:
     names = {line.line: instances[(line.kernel, line.template)].name for line in header.launches}
     made = launch_text.make(file, header, device.text, names)
     return _finished(file, header, device, made)
+
+
+def _flattened(header: Header, namespaces: Iterable[str]) -> Header:
+    """``header`` without the file's namespaces in launches, as the device code is without them."""
+    names = "|".join(map(re.escape, namespaces))
+    if not names:
+        return header
+
+    def bare(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(re.sub(rf"\b(?:{names})\s*::\s*", "", text) for text in texts)
+
+    def flat(line: LaunchLine) -> LaunchLine:
+        template = None if line.template is None else bare(line.template)
+        geometry, arguments = bare(line.geometry), bare(line.arguments)
+        return replace(line, template=template, geometry=geometry, arguments=arguments)
+
+    statements = tuple(flat(s) if isinstance(s, LaunchLine) else s for s in header.statements)
+    return replace(header, statements=statements)
 
 
 def _own_launch(file: DeviceFile, header: Header) -> KernelFile:

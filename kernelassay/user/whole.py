@@ -240,10 +240,13 @@ def _check_type(kernel: KernelFile, buffer: Buffer, node: fx.Node) -> None:
 
 
 def _same_width(plain: str, words: Sequence[str], dtype: str) -> bool:
-    """An unsigned integer of the width of a signed dtype."""
+    """An unsigned integer of the width of a signed dtype, or a vector of such."""
     widths = {"unsigned": 4, "uint32_t": 4, "uint": 4, "unsigned long": 8, "uint64_t": 8,
-              "unsigned long long": 8, "size_t": 8, "uint16_t": 2, "unsigned short": 2}  # fmt: skip
-    return dtype.startswith("int") and widths.get(plain) == _SIZES[dtype]
+              "unsigned long long": 8, "size_t": 8, "uint16_t": 2, "unsigned short": 2,
+              "ulong": 8, "ulonglong": 8, "ushort": 2}  # fmt: skip
+    vector = plain[:-1] if plain[-1:] in ("2", "3", "4") else plain
+    found = widths.get(plain) or (widths.get(vector) if vector.startswith("u") else None)
+    return dtype.startswith("int") and found == _SIZES[dtype]
 
 
 def _quantities(

@@ -14,6 +14,7 @@ from kernelassay.compile.cache import ImageCache
 from kernelassay.compile.classify import DISTINCT, DUPLICATE, EQUIVALENT, STILLBORN, classify
 from kernelassay.compile.worker import Worker, WorkerDiedError
 from kernelassay.errors import KernelSyntaxError, SessionError, ToolchainError, UsageError
+from kernelassay.execute.cpu.translate import CUDA_HEADERS
 
 needs_nvrtc = pytest.mark.skipif(
     not nvrtc.available(), reason=f"NVRTC: {nvrtc.unavailable_reason()}"
@@ -334,3 +335,11 @@ def test_a_damaged_cache_is_named(tmp_path):
     with pytest.raises(SessionError, match=r"cache cannot be used") as caught:
         ImageCache(path)
     assert str(path) in str(caught.value)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("header", sorted(CUDA_HEADERS))
+def test_every_cuda_header_that_a_file_may_include_compiles(header):
+    kernel = 'extern "C" __global__ void k(uint* out) { out[0] = (ushort)1 + (ulong)2; }'
+    made = nvrtc.compile_program(f"#include <{header}>\n{nvrtc.PRELUDE}{kernel}\n")
+    assert made.ok, made.log

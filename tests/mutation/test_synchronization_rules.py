@@ -114,3 +114,38 @@ def test_no_rule_touches_the_launcher(rule: Rule) -> None:
         tree = KernelTree(source)
         for mutation in rule.find(tree):
             assert all(edit.end <= tree.launcher.start_byte for edit in mutation.edits)
+
+
+GROUPED = kernel(
+    "auto all = cg::this_thread_block();\n"
+    "cg::thread_block_tile<32> warp = cg::tiled_partition<32>(all);\n"
+    "__shared__ float s[64];\ns[threadIdx.x] = x[threadIdx.x];\n{block}\n"
+    "y[threadIdx.x] = s[0];\n{tile}"
+)
+
+
+@pytest.mark.parametrize(
+    "block", ["all.sync();", "cg::sync(all);", "cooperative_groups::this_thread_block().sync();"]
+)
+@pytest.mark.parametrize("tile", ["warp.sync();", "cg::sync(warp);"])
+def test_the_barriers_of_groups_are_those_of_their_intrinsics(block: str, tile: str) -> None:
+    source = GROUPED.replace("{block}", block).replace("{tile}", tile)
+    for name in ("barrier-delete", "barrier-hoist"):
+        (text,) = mutants(name, source)
+        assert text.count(tile) == 1
+    (text,) = mutants("barrier-delete", source)
+    assert block not in text
+    (text,) = mutants("barrier-to-syncwarp", source)
+    assert text == source.replace(block, "__syncwarp();")
+    (text,) = mutants("barrier-into-branch", source)
+    assert text == source.replace(block, f"if (threadIdx.x < blockDim.x / 2) {block}")
+    (text,) = mutants("syncwarp-delete", source)
+    assert tile not in text
+    assert block in text
+
+
+def test_a_group_that_is_handed_over_and_no_group_at_all() -> None:
+    helper = "__device__ void meet(cg::thread_block cta, Log log) { cg::sync(cta); log.sync(); }\n"
+    (text,) = mutants("barrier-delete", helper + kernel("y[0] = 1;"))
+    assert "log.sync();" in text
+    assert "cg::sync(cta);" not in text

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from kernelassay.execute.cpu.toolchain import find_compiler
 from kernelassay.user.conditionals import decided
-from kernelassay.user.extract import DeviceFile, Instance, extract
+from kernelassay.user.extract import DeviceFile, extract
+from kernelassay.user.templates import Instance
 
 NAMES = st.sampled_from(["A", "B", "C"])
 CONDITIONS = st.recursive(

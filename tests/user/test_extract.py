@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelassay.errors import UnsupportedError, UsageError
-from kernelassay.user.extract import DeviceFile, Instance, extract
+from kernelassay.user.extract import DeviceFile, extract
+from kernelassay.user.templates import Instance
 
 
 def device(text, *instances, uses=()):
@@ -93,6 +94,82 @@ def test_a_template_becomes_its_instances():
 def test_template_arguments_that_do_not_fit_are_named(text, arguments, error, told):
     with pytest.raises(error, match=told):
         device(text, ("k", arguments, "k"))
+
+
+GENERAL = "template <typename T, int N>\n__global__ void k(T* y) { y[N] = one<T>(); }\n"
+HELPERS = (
+    "template <typename T> __device__ T one() { return 1; }\n"
+    "template <> __device__ __forceinline__ float one<float>() { return 2; }\n"
+)
+SPECIAL = "template <>\n__global__ void k<__half, 4>(__half* y) { y[0] = 3; }\n"
+
+
+def test_a_specialised_helper_stays_with_its_template():
+    assert HELPERS in device(HELPERS + GENERAL, ("k", ("float", "4"), "k")).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body"),
+    [
+        (("half", "4"), "k(__half* y) { y[0] = 3; }"),
+        (("real", "4"), "k(__half* y) { y[0] = 3; }"),
+        (("float", "4"), "k(float* y) { using T = float; constexpr int N = 4; y[N] = one<T>(); }"),
+        (("half", "8"), "k(half* y) { using T = half; constexpr int N = 8; y[N] = one<T>(); }"),
+    ],
+)
+def test_an_instance_is_the_definition_that_the_compiler_takes(arguments, body):
+    text = "typedef half real;\n" + HELPERS + GENERAL + SPECIAL
+    flat = squeezed(device(text, ("k", arguments, "k")).text)
+    assert flat.endswith('extern "C" __global__ void ' + body)
+
+
+def test_a_kernel_may_have_specialisations_alone():
+    text = "template <typename T, int N> __global__ void k(T* y);\n" + SPECIAL
+    assert "k(__half* y) { y[0] = 3; }" in device(text, ("k", ("half", "4"), "k")).text
+    with pytest.raises(UsageError, match="for some template arguments only, not for <float, 4>"):
+        device(text, ("k", ("float", "4"), "k"))
+
+
+def test_an_instance_that_may_or_may_not_be_specialised_is_refused():
+    for arguments in (("half",), ("half", "WIDTH"), None):
+        with pytest.raises(UsageError, match="cannot be told"):
+            device(HELPERS + GENERAL + SPECIAL, ("k", arguments, "k"))
+
+
+@pytest.mark.parametrize("arguments", [("float", "4"), ("half", "4")])
+def test_macros_for_specifiers_and_marks_of_lambdas_are_spelled_out_everywhere(arguments):
+    text = (
+        "#define DEVICE_INLINE __device__   __forceinline__\n#define KERNEL static __global__\n"
+        "#define WIDTH 4\n#define CALL() f\n"
+        "template <typename T>\nDEVICE_INLINE T f(T x) { return x; }\n"
+        "template <typename T, int N>\nKERNEL void k(T* y)"
+        " { auto g = [=] __device__ (T v) { return CALL()(v); }; y[WIDTH] = g(N); }\n"
+    )
+    both = device(text, ("k", ("double", "4"), "k"), ("k", arguments, "k2")).text
+    assert squeezed(both).count("__device__ __forceinline__ T f(T x)") == 1
+    assert squeezed(both).count('extern "C" __global__ void k') == 2
+    assert squeezed(both).count("[=] (T v)") == 2
+    assert both.count("y[WIDTH] = g(N)") == 2
+    assert "DEVICE_INLINE T" not in both
+
+
+@pytest.mark.parametrize("stated", ["template <typename T, int N> __global__ void k(T* y);\n", ""])
+def test_prototypes_and_explicit_instantiations_of_kernels_go(stated):
+    text = stated + HELPERS + GENERAL + "template __global__ void k<float, 4>(float* y);\n"
+    found = device(text, ("k", ("float", "4"), "k"))
+    assert found.text.count("k(") == 1
+    assert found.left_out_functions == ()
+    plain = "__global__ void k(float* y);\n__global__ void k(float* y) { y[0] = 1; }\n"
+    assert squeezed(device(plain).text) == 'extern "C" __global__ void k(float* y) { y[0] = 1; }'
+
+
+def test_a_constant_is_kept_for_its_own_name_alone_and_without_its_declarations():
+    constants = 'extern "C" const int USED;\nextern "C" const int OTHER;\n#define SIZE 4\n'
+    defined = "const int USED = 2 * SIZE, MORE = USED;\nconst int OTHER = 4 * SIZE;\n"
+    kernel = "__global__ void k(float* y) { y[MORE] = SIZE; }\n"
+    found = squeezed(device(constants + defined + kernel).text)
+    assert found.startswith("#define SIZE 4 const int USED = 2 * SIZE, MORE = USED; extern")
+    assert "OTHER" not in found
 
 
 def test_an_overloaded_kernel_is_refused():

@@ -58,6 +58,17 @@ def test_each_statement_is_read():
     assert header.skip == ("huge-*", "wide-*")
 
 
+def test_a_tensor_may_be_bound_to_its_own_name(tmp_path):
+    body = KERNEL.replace("float* y", "float* out").replace("y[i]", "out[i]")
+    lines = ("arg0 = arg0", "out = out", "n = out.numel")
+    call = "scale<<<(n + 63) / 64, 64>>>(arg0, out, n, 2.0f)"
+    own = f"{body}void launch(float* arg0, float* out, int n) {{ {call}; }}"
+    for path in (written(tmp_path, (*lines, call), body), written(tmp_path, lines, own)):
+        assert [b.parameter for b in read_kernel(path).buffers] == ["arg0", "out"]
+    for other in ("out = arg0", "arg0 = out", "out1 = out", "out = 3"):
+        assert "is a word of the header" in refusal(tmp_path, (other,))
+
+
 def test_a_size_alone_keeps_its_name_and_an_expression_is_a_statement_of_launch(tmp_path):
     lines = ("x = arg0", "y = out", "n = x.numel", "blocks = (n + 63) / 64")
     kernel = read_kernel(written(tmp_path, (*lines, "scale<<<blocks, 64>>>(x, y, n, 1.5f)")))

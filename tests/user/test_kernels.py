@@ -88,6 +88,31 @@ __global__ void softmax(const float* x, float* y, int cols) {
 """,
 )
 
+MARKED_LAMBDAS = headed(
+    "x = arg0\nout = out\nrows = arg0.shape[0]\ncols = out.shape[1]\n"
+    "softmax<<<rows, 32>>>(x, out, cols)",
+    """\
+#include <cuda.h>
+#include <cuda_runtime.h>
+template <typename T, typename Op>
+__device__ T folded(T value, Op op) {
+    for (uint o = 16; o > 0; o >>= 1) value = op(value, __shfl_xor_sync(0xffffffffu, value, o));
+    return value;
+}
+__global__ void softmax(const float* x, float* out, const uint cols) {
+    const float floor = -1e30f;
+    const auto at = [=] __host__ __device__ (uint i) { return x[blockIdx.x * cols + i]; };
+    float top = floor, sum = 0.0f;
+    for (uint i = threadIdx.x; i < cols; i += 32) top = max(top, at(i));
+    top = folded(top, []__device__(float a, float b) { return a > b ? a : b; });
+    for (uint i = threadIdx.x; i < cols; i += 32) sum += expf(at(i) - top);
+    sum = folded(sum, [] __device__ (float a, float b) { return a + b; });
+    for (uint i = threadIdx.x; i < cols; i += 32)
+        out[blockIdx.x * cols + i] = expf(at(i) - top) / sum;
+}
+""",
+)
+
 VECTORS = headed(
     FLAT + "require arg0.numel % 4 == 0\ntwice4<<<(n / 4 + 63) / 64, 64>>>(x, y, n)",
     """\
@@ -183,6 +208,53 @@ __global__ void scale(float* y, float factor, int n) {
 """,
 )
 
+OPTIONAL = headed(
+    FLAT + "w = scratch float[n]\nscale<<<(n + 63) / 64, 64>>>(x, nullptr, y, NULL, w, n)",
+    """\
+__global__ void scale(const float* x, const float* bias, float* y, int* mask, float* w, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const float b = bias ? bias[i] : 0.0f;
+    if (w != nullptr) w[i] = 2.0f;
+    y[i] = x[i] * w[i] + b;
+    if (mask != NULL) mask[i] = 1;
+}
+""",
+)
+
+FUNCTION_ARGUMENTS = headed(
+    FLAT + "project::mapped<float, project::doubled<float>, &project::plus, project::ops::Halved>"
+    "<<<(n + 63) / 64, 64>>>(x, y, n)",
+    """\
+namespace project {
+__device__ float plus(const float& a, const float& b) { return a + b; }
+template <typename T, T (*FIRST)(const T&), T (*SECOND)(const T&, const T&), class Third>
+__global__ void mapped(const T* x, T* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = Third()(SECOND(FIRST(x[i]), FIRST(x[i])));
+}
+template <typename T>
+__device__ T doubled(const T& x) { return x * 2; }
+namespace ops {
+struct Halved { __device__ float operator()(float x) const { return x * 0.5f; } };
+}
+}  // namespace project
+""",
+)
+
+UNSIGNED_VECTORS = headed(
+    "x = arg0\ny = out\nn = arg0.numel\nrequire n % 4 == 0\n"
+    "twice<<<(n / 4 + 63) / 64, 64>>>(x, y, n / 4)",
+    """\
+__global__ void twice(const uint4* x, uint4* y, unsigned n) {
+    const uint i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const uint4 v = x[i];
+    y[i] = make_uint4(v.x + v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+}
+""",
+)
+
 TWO_OUTPUTS = headed(
     "x = arg0\ntop = out0\nat = out1\nrows = arg0.shape[0]\ncols = arg0.shape[1]\n"
     "best<<<rows, 1>>>(x, top, at, cols)",
@@ -240,11 +312,20 @@ BEST = problem_text("return x.max(dim=1).values, x.max(dim=1).indices")
 KINDS = {
     "template, namespace, extern shared, shuffles, host code": (TEMPLATE, SOFTMAX),
     "cooperative groups, a struct, a function as operator": (GROUPS, SOFTMAX),
+    "lambdas with an execution space, uint, the driver's header": (MARKED_LAMBDAS, SOFTMAX),
     "float4 through a macro": (VECTORS, DOUBLE),
     "half and half2": (HALVES, HALF),
     "a class with methods, memcpy, an alias under a condition": (PACKED, DOUBLE),
     "two launches, scratch, zero, a parameter, a typedef": (STEPS, DIVIDED),
     "an output that starts as an input, a plain number": (IN_PLACE, SCALED),
+    "functions and a later type as template arguments": (FUNCTION_ARGUMENTS, DOUBLE),
+    "optional pointers that are null": (OPTIONAL, DOUBLE),
+    "vectors of unsigned integers": (
+        UNSIGNED_VECTORS,
+        problem_text(
+            "return x * 2", inputs="torch.randint(-9, 9, (rows, cols), dtype=torch.int32)"
+        ),
+    ),
     "two outputs, one of them integer": (TWO_OUTPUTS, BEST),
     "a launch function of the file's own, with a template": (OWN_LAUNCH, problem_text("return -x")),
     "a same-value store race": (SAME_VALUE, problem_text("return x.sum(dim=1)")),

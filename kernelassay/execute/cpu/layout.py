@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelassay.compile.values import NULL_POINTER
 from kernelassay.errors import UsageError
 from kernelassay.execute.cpu.geometry import launch_error
 from kernelassay.kernel import LaunchPlan, Memset, PointerArgument, Scalar
@@ -125,6 +126,8 @@ def _slot(argument: PointerArgument | Scalar, addresses: Mapping[str, int]) -> b
 
 
 def _address(pointer: PointerArgument, addresses: Mapping[str, int]) -> int:
+    if pointer.buffer == NULL_POINTER.buffer:
+        return pointer.byte_offset & U64
     address = addresses.get(pointer.buffer)
     if address is None:
         raise UsageError(
