@@ -30,9 +30,6 @@ from kernelassay.shrink import shrink_limited
 from kernelassay.shrink_search import Scaled, ShrinkReport
 from kernelassay.tasks import run_task
 
-STAGES = ("shrink", "trace", "lower", "build", "inputs", "gate")
-"""Where a problem can be refused, in order."""
-
 _STAGE_OF_STEP = {"tracing": "trace", "compiling the correct kernels": "build"}
 _NO_KERNEL = "no kernel for: "
 
@@ -219,8 +216,12 @@ def _stored(store: Path | None, problem: Problem, options: AdmissionOptions) -> 
         record = json.loads(_path(store, problem).read_text())
     except (OSError, ValueError):
         return None
-    same = record.get("key") == _key(problem, options)
-    return Admission.from_json(record["admission"]) if same else None
+    if not isinstance(record, dict) or record.get("key") != _key(problem, options):
+        return None
+    try:
+        return Admission.from_json(record["admission"])
+    except (KeyError, TypeError):  # damaged: it is found again
+        return None
 
 
 def _keep(
@@ -241,7 +242,10 @@ def _path(store: Path, problem: Problem) -> Path:
 
 
 def _key(problem: Problem, options: AdmissionOptions) -> list[Any]:
-    key = [__version__, problem.digest, *asdict(replace(options, jobs=0)).values()]
+    import torch
+
+    versions = (__version__, torch.__version__, find_compiler().version)
+    key = [*versions, problem.digest, *asdict(replace(options, jobs=0)).values()]
     return list(json.loads(json.dumps(key)))  # as a stored key reads
 
 

@@ -42,7 +42,8 @@ def shape_overrides(
     """Up to ``count`` combinations of lever values, in a fixed order.
 
     Input k moves lever j to the (k + 4j)-th rung of the ladder; in the second turn of the levers,
-    one after the other goes to the highest, where several blocks lie along it. The product of all
+    as far as ``count`` reaches, one after the other, from the last, goes to the highest, where
+    several blocks lie along it. The product of all
     sizes (a bound on elements and a measure of work) stays below twice the present one or 32k,
     whichever is larger; to stay there the other levers give way before lever k does. ``trial`` runs
     a combination: what it finds too large is lowered likewise, and where it refuses one, levers are

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import torch
 
 GIVEN = "given:"
-GROUPS = ("official", "targeted", "shape", "parameters", "layout")
 FULL_BATTERY = 36
 QUICK_BATTERY = 22
 BRIEF_BATTERY = 10

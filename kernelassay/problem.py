@@ -230,6 +230,13 @@ class LoadedProblem:
                 where=self.problem.path,
                 hint="return a flat list with at least one tensor",
             )
+        for index, value in enumerate(inputs):
+            if isinstance(value, torch.Tensor) and value.numel() == 0:
+                raise UnsupportedError(
+                    f"input {index} is empty (shape {tuple(value.shape)})",
+                    where=self.problem.path,
+                    hint="give the problem sizes that yield at least one element",
+                )
         return list(inputs)
 
     def forward(self, model: torch.nn.Module, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:

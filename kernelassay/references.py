@@ -66,6 +66,11 @@ def flat_outputs(found: Any) -> tuple[torch.Tensor, ...]:
                 f"output {index} is a {type(value).__name__} ({kind})",
                 hint="a Model returns one tensor, or a flat tuple of tensors",
             )
+        if value.layout != torch.strided or value.is_meta:
+            raise UnsupportedError(
+                f"output {index} has no plain values ({value.layout} on {value.device})",
+                hint="return dense tensors on a device that holds values",
+            )
         if str(value.dtype).removeprefix("torch.") not in GRADED:
             raise UnsupportedError(f"output {index} is {value.dtype}, which cannot be graded")
         if value.numel() == 0:

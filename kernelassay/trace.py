@@ -187,7 +187,12 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
 def hold_as_buffers(module: nn.Module) -> None:
     """Make plain tensor attributes buffers, so that they are traced and follow ``Module.to``."""
     for part in module.modules():
-        plain = [name for name, value in vars(part).items() if isinstance(value, Tensor)]
+        # A class attribute of the same name would hide the buffer, so such a tensor stays.
+        plain = [
+            name
+            for name, value in vars(part).items()
+            if isinstance(value, Tensor) and not hasattr(type(part), name)
+        ]
         for name in plain:
             value = vars(part).pop(name)
             part.register_buffer(name, value, persistent=False)

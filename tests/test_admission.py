@@ -134,6 +134,16 @@ def test_other_options_are_not_taken_from_the_store(selected, options, store, fo
     assert admission._stored(store, selected[0], other) is None
 
 
+def test_a_damaged_record_is_found_again(selected, options, store, found):
+    path = admission._path(store, selected[0])
+    kept = path.read_text()
+    for damaged in ("", "[]", kept.replace('"seconds"', '"minutes"'), kept[: len(kept) // 2]):
+        path.write_text(damaged)
+        assert admission._stored(store, selected[0], options) is None
+    path.write_text(kept)
+    assert admission._stored(store, selected[0], options) is not None
+
+
 def test_the_command_prints_a_document_with_a_summary(selected, store, capsys):
     unfit = next(p for p in selected if p.id.endswith("sorted"))
     assert invoke(["admit", "--problem", unfit.path, "--json", "--jobs", "1"]) == 0

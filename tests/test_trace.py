@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernel import TensorMeta
 from kernelassay.randomness import MASK
-from kernelassay.trace import meta, state_of, trace
+from kernelassay.trace import hold_as_buffers, meta, state_of, trace
 
 
 class ConvNorm(nn.Module):
@@ -248,3 +248,30 @@ def test_a_module_with_data_dependent_control_flow_is_a_problem_error() -> None:
 def test_a_missing_parameter_is_named() -> None:
     with pytest.raises(ProblemError, match=r"conv\.weight"):
         trace(ConvNorm(), (image(), 2.0)).run({}, (image(), 2.0))
+
+
+class Declared(nn.Module):
+    """Tensors whose names are attributes of the class, too."""
+
+    scale: Tensor | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.full((3,), 2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+def test_a_tensor_named_like_a_class_attribute_is_traced_or_refused_by_name() -> None:
+    x = torch.rand(4, 3)
+    module = Declared()
+    hold_as_buffers(module)
+    assert torch.equal(module(x), 2 * x)
+    try:
+        traced = trace(module, (x,))
+    except UnsupportedError as error:
+        assert "scale" in error.what or "constant" in error.what
+    else:
+        values = traced.run(state_of(module), (x,))
+        assert torch.equal(values[traced.outputs[0]], 2 * x)

@@ -56,9 +56,6 @@ class Buckets:
         return Buckets(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
 
 
-EMPTY = Buckets(*([0] * len(Buckets.__slots__)))
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """A count of a total; ``rate`` is ``None`` when the total is zero."""

@@ -43,7 +43,6 @@ FUEL_FLOOR = 10_000
 ORIGINAL = "original"
 BENIGN = "benign"
 MUTANT = "mutant"
-CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)

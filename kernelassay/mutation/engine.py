@@ -40,16 +40,6 @@ class MutantSet:
 
     mutants: tuple[Mutant, ...]
 
-    @property
-    def textual_duplicates(self) -> tuple[Mutant, ...]:
-        """The mutants whose text equals that of an earlier one."""
-        return tuple(mutant for mutant in self.mutants if mutant.twin_of)
-
-    @property
-    def textually_distinct(self) -> tuple[Mutant, ...]:
-        """The first mutant of each text."""
-        return tuple(mutant for mutant in self.mutants if not mutant.twin_of)
-
 
 def apply(source: str, mutation: Mutation) -> str:
     """The source with the edits made; every byte outside them stays.

@@ -410,11 +410,6 @@ def accumulators(tree: KernelTree) -> Iterator[tuple[str, tuple[Update, ...]]]:
                 yield name, tuple(found)
 
 
-def terms_of(tree: KernelTree, function: Node, name: str) -> list[str]:
-    """The texts of everything summed into ``name``, single-valued names resolved."""
-    return [tree.text(resolve(tree, u.term)) for u in updates(tree, function) if u.name == name]
-
-
 def words(text: str) -> list[str]:
     """The identifiers of a text."""
     return _WORD.findall(text)

@@ -162,14 +162,6 @@ class KernelTree:
             yield current
             current = self._parents.get(current.id)
 
-    def field_of(self, node: Node) -> str | None:
-        """The field name under which ``node`` hangs in its parent (``left``, ``condition``)."""
-        parent = self.parent(node)
-        if parent is None:
-            return None
-        index = next(i for i, child in enumerate(parent.children) if child.id == node.id)
-        return parent.field_name_for_child(index)
-
     def enclosing(self, node: Node, *types: str) -> Node | None:
         """The innermost node strictly around ``node`` that has one of ``types``."""
         return next((a for a in self.ancestors(node) if a.type in types), None)

@@ -85,8 +85,6 @@ def test_a_second_mutant_with_the_same_text_is_kept_and_names_its_twin() -> None
     )
     first, second = made.mutants
     assert (first.twin_of, second.twin_of) == ("", first.id)
-    assert made.textual_duplicates == (second,)
-    assert made.textually_distinct == (first,)
 
 
 def test_an_edit_that_changes_nothing_makes_no_mutant() -> None:

@@ -34,6 +34,10 @@ REFUSED = {
         "complex64",
     ),
     "an empty output": (problem_text("return x[:0] + 1"), "output 0 is empty (shape (0, 96))"),
+    "an empty input": (
+        problem_text("return x.sum()", inputs="torch.randn(0, cols)"),
+        "input 0 is empty (shape (0, 96))",
+    ),
     "a half input": (
         problem_text("return x + 1", inputs="torch.randn(rows, cols).half()"),
         "dtype float16",
@@ -100,6 +104,20 @@ __global__ void k(const float* x, float* y, int n) {
 def test_a_users_kernel_does_not_help_such_a_reference(kind, told, desk, tmp_path):
     plan = desk.plan(tmp_path, REFUSED[kind][0], COPY % "x[i]")
     assert told in plan["refused"]
+
+
+@pytest.mark.parametrize("output", ["x.to_sparse()", "x.to('meta')"])
+def test_an_output_without_plain_values_is_refused_by_name(output, desk, tmp_path):
+    plan = desk.plan(tmp_path, problem_text(f"return {output}"), COPY % "x[i]")
+    assert "output 0 has no plain values" in plan["refused"]
+
+
+def test_a_kernel_whose_header_skips_the_official_inputs_is_refused(desk, tmp_path):
+    for skipped in ("official-*", "*"):
+        kernel = f"// kernelassay: skip {skipped}\n" + COPY % "x[i]"
+        plan = desk.plan(tmp_path, problem_text("return x.clone()"), kernel)
+        assert "no official input is left" in plan["refused"]
+        assert "kernelassay: skip" in plan["refused"]
 
 
 def test_with_a_users_kernel_control_flow_is_no_obstacle(desk, tmp_path):

@@ -3,8 +3,9 @@
 A finding never ends a run; the kernel goes on under stated semantics:
 
 - Bytes outside a buffer, up to 1 MiB around it, read as a pattern (:data:`PATTERNS`) and writes to
-  them are lost (the thread itself may still see its value, in a register). Farther out is a
-  ``crash``. Shared arrays likewise, 2 MiB around.
+  them are lost (the thread itself may still see its value, in a register), unless the buffers are
+  packed. Farther out is a ``crash``. Shared arrays likewise, 2 MiB around, in 32-bit addresses.
+  So are elements outside a thread's own array.
 - Scratch and shared memory hold that pattern until written, shared memory anew for each block.
 - Races go on in the order of threads that was asked for; a diverged barrier is released when every
   thread waits at one or has returned.
@@ -15,8 +16,8 @@ A finding never ends a run; the kernel goes on under stated semantics:
 Fuel is one unit per loop iteration and per thread started. On one thread order, two runs give the
 same bytes and the same findings.
 
-Known limits: overruns of a thread's own local arrays are not seen; ``goto`` loops end only by
-the wall-clock backstop; see ``shim/shim.h`` for the arithmetic that differs from a GPU's.
+Known limits: ``goto`` loops end only by the wall-clock backstop; see ``shim/shim.h`` for the
+arithmetic that differs from a GPU's.
 """
 
 from __future__ import annotations
@@ -56,7 +57,6 @@ operands, then scratch. What is read or written outside of one is what lies ther
 
 _PACKING: dict[str, int] = {"output": 0, "updated": 0, "operand": 1, "scratch": 2}
 
-SLACK_BYTES = 1 << 20
 _MAX_SCRATCH_BYTES = 4 << 30
 _OPEN_LIBRARIES = 64
 _POOLED_SCRATCH = 32
