@@ -16,6 +16,7 @@ from kernelassay.analysis.audit import AuditResult
 from kernelassay.analysis.score import Buckets, ProtocolScore
 from kernelassay.cell import OUTCOMES, SCHEMA, VIEWS, Cell, table
 from kernelassay.cli import INTERNAL, INTERRUPTED, app, selection
+from kernelassay.execute.cpu.device import PATTERNS
 from kernelassay.execute.cpu.layout import FINDINGS
 from kernelassay.inputs import InputSpec
 from kernelassay.mutation import FAMILIES, RULES
@@ -110,6 +111,10 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
         assert not anchor or anchor in {h.lower().replace(" ", "-") for h in headings}, link
 
 
+def test_every_finding_and_all_surroundings_are_explained():
+    assert {*FINDINGS, *PATTERNS} <= coded(SEMANTICS)
+
+
 def test_every_exit_code_is_explained():
     kinds = (getattr(errors, name) for name in dir(errors))
     codes = {kind.exit_code for kind in kinds if hasattr(kind, "exit_code")}
@@ -132,7 +137,7 @@ def test_every_column_of_a_cell_is_documented():
     ("module", "functions"),
     [
         ("plan.py", {"refused_plan", "problem_record", "_call_record", "_input_record"}),
-        ("population.py", {"mutant_records"}),
+        ("population.py", {"_identified", "mutant_records"}),
         ("campaign.py", {"manifest", "machine"}),
     ],
 )
