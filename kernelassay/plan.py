@@ -255,7 +255,7 @@ def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) 
     """The inputs to use, of those there are. Raises ``UnsupportedError`` if no official one is."""
     chosen = list(specs if options.max_inputs is None else specs[: options.max_inputs])
     if problem.kernel is not None:
-        chosen = [spec for spec in chosen if not _skipped(spec.id, problem.kernel.skip)]
+        chosen = [spec for spec in chosen if not _skipped(spec, problem.kernel.skip)]
     if not any(spec.group == "official" for spec in chosen):
         raise UnsupportedError(
             "no official input is left, and those are what a kernel is admitted on",
@@ -292,8 +292,10 @@ def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:
     return f"{text}\n  hint: {advice}"
 
 
-def _skipped(input_id: str, globs: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(input_id, glob) for glob in globs)
+def _skipped(spec: InputSpec, globs: Sequence[str]) -> bool:
+    """By its id, or by the name of its values, which inputs of several sizes share."""
+    names = (spec.id, spec.transform)
+    return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in globs)
 
 
 def _drop_strays(calls: Sequence[dict[str, Any]], unit: UnitResult) -> None:

@@ -11,7 +11,7 @@ The grammar, one statement a line (a statement goes on while a bracket is open):
     KERNEL<TEMPLATE ARGUMENTS><<<GRID, BLOCK, SHARED>>>(ARGUMENTS)
     zero NAME                       fill a buffer with zero bytes
     require EXPRESSION              the shapes the kernel is meant for
-    skip GLOB, GLOB                 ids of inputs the kernel is not meant for
+    skip GLOB, GLOB                 inputs the kernel is not meant for, by id or values
 
 An expression is C over literals, macros, constants of the file, earlier names, and the properties
 ``X.shape[I]`` and ``X.numel`` of ``argN``, ``param:...``, ``outN`` or a name bound to one.

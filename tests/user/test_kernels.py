@@ -2,6 +2,8 @@
 
 import pytest
 
+from kernelassay.inputs import InputSpec
+from kernelassay.plan import _skipped
 from tests.user.conftest import problem_text
 
 SOFTMAX = problem_text("return torch.softmax(x, dim=1)")
@@ -340,6 +342,12 @@ def test_a_kernel_as_projects_write_it_is_admitted(kind, desk, tmp_path):
     assert all(record["valid"] for record in plan["inputs"])
     assert not [m["unsupported"] for m in plan["mutants"] if m["unsupported"]]
     assert {m["status"] for m in plan["mutants"]} <= {"distinct", "equivalent", "duplicate"}
+
+
+def test_skip_means_an_input_by_its_id_and_values_at_all_sizes():
+    huge = InputSpec("batch=33/huge-3e5/redrawn", "shape", 1, "huge-3e5", (("batch", 33),))
+    assert _skipped(huge, ["huge-*"]) and _skipped(huge, ["batch=33/*"])
+    assert not _skipped(huge, ["large-*", "batch=3/*", "official"])
 
 
 def refused(desk, folder, kernel, problem=DOUBLE, **options):
