@@ -266,10 +266,15 @@ def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) 
 
 
 def _with_ties(call: CallInfo, given: Sequence[Arguments], moved: Sequence[Arguments]) -> CallInfo:
-    """``call`` with what its arguments tell of the sizes that are one to the problem."""
+    """``call`` with what its arguments tell: constants that do vary, sizes that are one size."""
     own = [arguments[call.id] for arguments in given if call.id in arguments]
     alone = [arguments[call.id] for arguments in moved if call.id in arguments]
-    return replace(call, fixed={**call.fixed, **ties(own, alone, call.fixed)})
+    constant = {
+        name: value
+        for name, value in call.fixed.items()
+        if all(scalars.get(name) == value for scalars in (*own, *alone))
+    }
+    return replace(call, fixed={**constant, **ties(own, alone, constant)})
 
 
 def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from kernelassay.compile import classify, nvrtc
 from kernelassay.compile.fixed import ties, with_fixed
 from kernelassay.execute.bench import ProblemBench
+from kernelassay.execute.worker import CallInfo
 from kernelassay.input_trials import settle
+from kernelassay.plan import _with_ties
 from kernelassay.suite import suite_problems
 
 needs_nvrtc = pytest.mark.skipif(bool(nvrtc.unavailable_reason()), reason="needs NVRTC")
@@ -124,6 +126,15 @@ def problem_ties(problem, size):
         )
         for call in bench.calls
     }
+
+
+def test_a_constant_that_varies_on_some_input_or_move_is_not_told():
+    call = CallInfo("k00", "conv1d", {}, (), (), {"stride": 2, "kernel": 3, "pad": 0})
+    official = {"k00": {"stride": 2, "kernel": 3, "pad": 0}}
+    assert _with_ties(call, [official], []).fixed == call.fixed
+    wider = {"k00": {"stride": 2, "kernel": 5, "pad": 0}}
+    padded = {"k00": {"stride": 2, "kernel": 3, "pad": 1}}
+    assert _with_ties(call, [official, wider], [padded]).fixed == {"stride": 2}
 
 
 SAME = {"out_d": "in_d", "out_h": "in_h", "out_w": "in_w"}
