@@ -395,7 +395,24 @@ def test_buffers_can_be_right_aligned_and_many(device):
         buffer.release()
 
 
-def test_a_runtime_that_does_not_load_is_a_toolchain_error(tmp_path):
+def test_a_runtime_that_does_not_load_is_a_toolchain_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("kernelassay.execute.cpu.device._RUNTIME", {})
     (tmp_path / "x.so").write_text("no library")
     with pytest.raises(ToolchainError, match="does not load"):
         CpuDevice(tmp_path / "x.so")
+
+
+def test_a_process_has_one_runtime(compiler, device, image_of, tmp_path):
+    """Images find its functions by name: with two, one would set up memory and the other check."""
+    with pytest.raises(ToolchainError, match="this process has loaded another runtime"):
+        CpuDevice(tmp_path / "runtime-0123.so")
+    same = build_runtime(compiler, tmp_path)  # the same contents in another cache
+    again = CpuDevice(same)
+    image = image_of(SOFTMAX + HOST)
+    x = again.buffer("x", 600, role="operand")
+    y = again.buffer("y", 600, role="output")
+    pointers = (PointerArgument("x"), PointerArgument("y"))
+    plan = LaunchPlan((), (Launch("softmax", (1, 1, 1), (128, 1, 1), 512, (*pointers, 150)),))
+    for each in (device, again):
+        assert each.run(image, plan, {"x": x, "y": y}, fuel=10**6).outcome == "ok"
+    x.release(), y.release()

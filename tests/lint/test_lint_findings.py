@@ -143,9 +143,10 @@ def test_a_sound_problem_has_no_finding(linted):
     assert (report.inputs, report.shapes) == (5, "official")
 
 
-def test_an_output_that_cannot_be_compared_leaves_checks_unmade_and_named(linted):
+def test_an_output_without_plain_values_is_unfit(linted):
     report = linted(source("return (3 * x).to_sparse()"))
-    assert {s.check for s in report.skipped} >= {"the first official input", "random-output"}
+    assert [(f.kind, f.severity) for f in report.findings] == [("unfit-output", "fatal")]
+    assert "torch.sparse_coo" in report.findings[0].what
 
 
 def test_a_module_that_cannot_be_moved_is_unjudged(linted):

@@ -59,6 +59,7 @@ _PACKING: dict[str, int] = {"output": 0, "updated": 0, "operand": 1, "scratch": 
 
 _MAX_SCRATCH_BYTES = 4 << 30
 _OPEN_LIBRARIES = 64
+_RUNTIME: dict[str, ctypes.CDLL] = {}
 _POOLED_SCRATCH = 32
 
 
@@ -106,13 +107,7 @@ class CpuDevice:
     """
 
     def __init__(self, runtime: Path, *, backstop_s: float = 60.0) -> None:
-        try:
-            # Global, because images find the runtime's functions by name.
-            self._library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            raise ToolchainError(
-                f"the CPU runtime does not load: {error}", where=str(runtime)
-            ) from None
+        self._library = _loaded(runtime)
         layout.declare(self._library)
         if not self._library.ka_start():
             raise ToolchainError(
@@ -273,6 +268,27 @@ class CpuDevice:
                 hint="delete the image cache; it is built again",
             )
         return _Open(handle, span, {})
+
+
+def _loaded(runtime: Path) -> ctypes.CDLL:
+    """The runtime of this process: images find its functions by name, so there is but one.
+
+    Its name tells its contents; the same from another cache is the same.
+    """
+    if _RUNTIME and runtime.name not in _RUNTIME:
+        raise ToolchainError(
+            f"this process has loaded another runtime ({next(iter(_RUNTIME))})",
+            where=str(runtime),
+            hint="use a process of its own for each runtime",
+        )
+    if not _RUNTIME:
+        try:
+            _RUNTIME[runtime.name] = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise ToolchainError(
+                f"the CPU runtime does not load: {error}", where=str(runtime)
+            ) from None
+    return _RUNTIME[runtime.name]
 
 
 def _order(order: str) -> tuple[int, int]:
