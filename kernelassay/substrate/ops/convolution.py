@@ -108,10 +108,13 @@ def _coordinate(flat: str, axis: int, extents: Sequence[str]) -> str:
 
 
 def _fixed(node: fx.Node, dims: int) -> dict[str, int]:
-    """The scalars that are constants of the module: those of the node, and the filter's extents."""
+    """The scalars that are constants of the node.
+
+    The filter's extents are constants, too, but are not told: loops over them would be unrolled,
+    and equal code would then no longer compile to equal code.
+    """
     stride, padding, dilation = node.args[3:6]
     return {
-        **per_axis("kernel", meta(node.args[1]).shape[2:], dims),
         "groups": int(node.args[8]),
         **per_axis("stride", stride, dims),
         **per_axis("pad", padding, dims),
@@ -127,6 +130,7 @@ def _scalars(node: fx.Node, template: str, dims: int) -> Mapping[str, Scalar]:
         "out_channels": out_shape[1],
         **per_axis("in", in_shape[2:], dims),
         **per_axis("out", out_shape[2:], dims),
+        **per_axis("kernel", meta(node.args[1]).shape[2:], dims),
         **_fixed(node, dims),
     }
     require_shared(template, staged_bytes(template, scalars))
