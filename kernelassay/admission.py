@@ -159,14 +159,13 @@ class Admission:
 class AdmissionOptions:
     """What to try each problem on. ``shrink`` leaves the own suite's problems as they are.
 
-    ``mutants`` asks for a census of the mutants of ``rules`` (ids; empty for all of them).
+    ``mutants`` asks for a census of the mutants of all rules.
     """
 
     shrink: bool
     gate: GateOptions
     jobs: int = 1
     mutants: bool = False
-    rules: tuple[str, ...] = ()
 
 
 def admissions(
@@ -269,7 +268,7 @@ def admission(
     counts: tuple[MutantCount, ...] = ()
     if options.mutants and not made["refused"]:
         chosen = [(c, r["styles"]) for c, r in zip(calls, made["calls"], strict=True)]
-        rules = options.rules or tuple(rule.id for rule in RULES)
+        rules = tuple(rule.id for rule in RULES)
         found = run_task(population.census, problem.id, chosen, tools.cache, rules, "auto")
         counts = tuple(MutantCount(*what, count) for what, count in sorted(found.items()))
     facts = _facts(made, report, stage, time.monotonic() - start, calls)

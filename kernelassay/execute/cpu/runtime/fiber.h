@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shadow.h"
+
 #if defined(__x86_64__) && !defined(KA_UCONTEXT)
 #define KA_ASSEMBLY_SWITCH 1
 struct Context {
@@ -21,7 +23,7 @@ constexpr size_t kGuardBytes = 16 << 10;   // unmapped below each stack; a page 
 
 // All stacks lie in one mapping; `stack_area` tests membership, for the access hooks.
 bool stacks_map();
-extern char* stacks_base __attribute__((visibility("hidden")));
+extern char* stacks_base KA_HIDDEN;
 constexpr size_t kStackStride = kStackBytes + kGuardBytes;
 constexpr size_t kStackArea = kStackStride * kMaxThreads;
 
