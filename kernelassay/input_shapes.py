@@ -14,8 +14,9 @@ from kernelassay.problem import Lever, Problem
 
 # Ordered so that the first few already straddle a warp, a small tile and a block, and that the
 # first combination leaves three elements after a loop over groups of four. 36 and 68 fill whole
-# groups of four but no whole tile.
-LADDER = (33, 7, 36, 1, 129, 63, 68, 31, 257, 1025, 65, 127, 255)
+# groups of four but no whole tile. 1025 elements are 256 groups of four and one: a block of 256
+# threads goes round once. At 1285 it goes round twice.
+LADDER = (33, 7, 36, 1, 129, 63, 68, 31, 257, 1025, 65, 127, 255, 1285)
 
 # All sizes at once this small, by the rung after which it is tried: what starts, ends or is
 # skipped at the edge of an extent is then a gross part of it. Above 1 each lever gets another

@@ -36,7 +36,8 @@ class Call:
     contiguous. ``starts`` pairs an output's parameter with the node it begins as a copy of; other
     outputs begin unwritten. ``scalars`` computes the remaining parameters from a traced graph of
     the *same structure* at any shape; it raises ``UnsupportedError`` when the shape breaks an
-    assumption. ``fixed`` has those of them that every graph of this structure shares, by name.
+    assumption. ``fixed`` has those of them that every graph of this structure shares, by name,
+    or names an earlier one that is always equal.
     """
 
     id: str
@@ -46,7 +47,7 @@ class Call:
     outputs: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...]
     scalars: Callable[[Mapping[str, Any]], Mapping[str, Scalar]] = field(compare=False)
-    fixed: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, int | str] = field(default_factory=dict)
     starts: tuple[tuple[str, str], ...] = ()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelassay import gate, population, styles
 from kernelassay.cell import Cell
-from kernelassay.compile.fixed import ties
+from kernelassay.compile.fixed import Known, multiples, ties
 from kernelassay.errors import KernelassayError, UnsupportedError
 from kernelassay.execute.bench import ORIGINAL
 from kernelassay.execute.worker import Arguments, CallInfo, UnitResult, Worker
@@ -117,9 +117,9 @@ def admit(
         correct = _correct_kernels(problem, calls, tools, run, options)
         base["benign"] = correct.records()
         progress("checking inputs")
-        specs, moved = worker.battery(options.battery)
-        given = _gate(base, problem, worker, correct, _chosen(problem, specs, options))
-        calls = tuple(_with_ties(call, given, moved) for call in calls)
+        found = worker.battery(options.battery)
+        given = _gate(base, problem, worker, correct, _chosen(problem, found.specs, options))
+        calls = tuple(_with_known(call, given, found.moved, found.odd) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
     return base, calls
@@ -265,16 +265,27 @@ def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) 
     return [*chosen, *options.given]
 
 
-def _with_ties(call: CallInfo, given: Sequence[Arguments], moved: Sequence[Arguments]) -> CallInfo:
+def _with_known(
+    call: CallInfo,
+    given: Sequence[Arguments],
+    moved: Sequence[Arguments],
+    odd: Sequence[Arguments],
+) -> CallInfo:
     """``call`` with what its arguments tell: constants that do vary, sizes that are one size."""
-    own = [arguments[call.id] for arguments in given if call.id in arguments]
-    alone = [arguments[call.id] for arguments in moved if call.id in arguments]
-    constant = {
+    own, alone, uneven = (
+        [arguments[call.id] for arguments in some if call.id in arguments]
+        for some in (given, moved, odd)
+    )
+    known: dict[str, Known] = {
         name: value
         for name, value in call.fixed.items()
-        if all(scalars.get(name) == value for scalars in (*own, *alone))
+        if all(
+            name in scalars and scalars[name] == scalars.get(str(value), value)
+            for scalars in (*own, *alone)
+        )
     }
-    return replace(call, fixed={**constant, **ties(own, alone, constant)})
+    known |= ties(own, alone, known)
+    return replace(call, fixed={**known, **multiples([*own, *alone], uneven, known)})
 
 
 def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:

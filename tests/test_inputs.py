@@ -15,6 +15,7 @@ from kernelassay.input_values import TRANSFORMS, transformed
 from kernelassay.inputs import (
     BRIEF_BATTERY,
     FULL_BATTERY,
+    MOST_SHAPES,
     QUICK_BATTERY,
     TARGETED,
     InputSpec,
@@ -257,7 +258,8 @@ def test_settled_inputs_are_precise_and_tiny_shapes_among_them(name):
     assert {spec.group for spec in few} >= {"official", "targeted", "shape"}
     for size, count in (("quick", QUICK_BATTERY), ("full", FULL_BATTERY)):
         specs = settled_battery(problem, size)
-        assert len(specs) == count
+        others = sum(spec.group != "shape" for spec in specs)
+        assert len(specs) == min(count, others + MOST_SHAPES)
         sizes = [lever.name for lever in problem.sizes]
         tried = [dict(spec.overrides) for spec in specs]
         assert dict.fromkeys(sizes, 1) in tried

@@ -2,13 +2,16 @@
 
 A convolution's stride, padding and groups are arguments of its kernel, so that one source serves
 every shape; for one problem they are constants. The product of square matrices has three extents
-that are one size. A fault that only shows at another stride, or where extents differ, is equivalent
+that are one size. A count of elements that holds a factor of four leaves no tail after groups of
+four. A fault that only shows at another stride, where extents differ, or in the tail, is equivalent
 there, and the machine code tells so once the compiler knows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from kernelassay.compile.lexing import NAME, matching, split_commas
 from kernelassay.compile.source import SourceParts, kernel_signatures, split
@@ -16,8 +19,18 @@ from kernelassay.compile.source import SourceParts, kernel_signatures, split
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="})
 _STEPS = frozenset({"++", "--"})
 
-Fixed = Mapping[str, int | str]
-"""By name of a ``launch`` parameter: its value, or an earlier parameter it always equals."""
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """A size, so never negative, that is a multiple of ``of``, a power of two."""
+
+    of: int
+
+
+Known = int | str | Multiple
+Fixed = Mapping[str, Known]
+"""By name of a ``launch`` parameter: its value, an earlier parameter it always equals, or what it
+is a multiple of."""
 
 
 def ties(
@@ -43,6 +56,29 @@ def ties(
     first: dict[tuple[int, ...], str] = {}
     found = {name: first.setdefault(values, name) for name, values in courses.items()}
     return {name: other for name, other in found.items() if name != other}
+
+
+def multiples(
+    given: Sequence[Mapping[str, int | float]],
+    odd: Sequence[Mapping[str, int | float]],
+    known: Iterable[str],
+) -> dict[str, Multiple]:
+    """The sizes that hold a power of two whatever the free sizes of the problem are, by name.
+
+    ``given`` has the scalars of a call on each input of the problem, ``odd`` those where every free
+    size is odd: a factor that is still there comes from a constant. Without ``odd`` nothing is
+    known.
+    """
+    left_out = set(known)
+    found: dict[str, Multiple] = {}
+    for name in given[0] if given and odd else ():
+        values = [scalars.get(name, 0.0) for scalars in (*given, *odd)]
+        if name in left_out or not all(type(value) is int and value > 0 for value in values):
+            continue
+        common = math.gcd(*(int(value) for value in values))
+        if (power := common & -common) > 1:
+            found[name] = Multiple(power)
+    return found
 
 
 def with_fixed(source: str, fixed: Fixed) -> str:
@@ -82,6 +118,9 @@ def _assumptions(named: Sequence[tuple[str, str, bool]], fixed: Fixed) -> Iterat
         value = fixed.get(given, given)
         if isinstance(value, int):
             yield f"__builtin_assume({parameter} == {int(value)});"
+        elif isinstance(value, Multiple):
+            # Of a number that may be negative the optimiser does not see what a division drops.
+            yield f"__builtin_assume({parameter} >= 0 && {parameter} % {value.of} == 0);"
         elif not const and (other := first.setdefault(value, parameter)) != parameter:
             yield f"{parameter} = {other};"
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelassay import cell
 from kernelassay.cell import Cell
+from kernelassay.compile.fixed import Fixed
 from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Scalar
@@ -51,7 +52,20 @@ class CallInfo:
     sources: Mapping[str, str]
     nodes: tuple[str, ...]
     ops: tuple[str, ...] = ()
-    fixed: Mapping[str, int | str] = field(default_factory=dict)
+    fixed: Fixed = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """The inputs of a problem, and the arguments of all calls at other sizes it takes.
+
+    ``moved`` has them when one size moves alone, for each that can; ``odd`` where every size that
+    can move is odd.
+    """
+
+    specs: tuple[InputSpec, ...]
+    moved: tuple[Arguments, ...]
+    odd: tuple[Arguments, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +170,17 @@ class Worker:
                     ) from None
         raise AssertionError("unreachable")
 
-    def battery(self, size: str) -> tuple[tuple[InputSpec, ...], tuple[Arguments, ...]]:
+    def battery(self, size: str) -> Trials:
         """The inputs of the open problem, with shapes that run and stay small.
 
-        ``size`` is one of ``inputs.BATTERIES``. Beside them the arguments of all calls when one
-        size of the problem moves alone, for each that can.
+        ``size`` is one of ``inputs.BATTERIES``.
         """
         for attempt in (1, 2):
             try:
                 self._reopen()
                 self._send(Battery(size))
-                specs, moved = self._receive(OPEN_SECONDS)
-                return specs, moved
+                found: Trials = self._receive(OPEN_SECONDS)
+                return found
             except WorkerDiedError as death:
                 if attempt == 2 or death.silent:
                     where = self._problem.id if self._problem else ""
@@ -344,7 +357,9 @@ def serve(pipe: Connection) -> None:
             assert bench is not None
             if isinstance(request, Battery):
                 settled = settle(bench.problem, request.size, bench.signature)
-                pipe.send((settled.specs, tuple(map(bench.arguments, settled.moves))))
+                moved = tuple(map(bench.arguments, settled.moves))
+                odd = tuple(map(bench.arguments, settled.odd))
+                pipe.send(Trials(settled.specs, moved, odd))
             else:
                 for reply in _measure(bench, request):
                     pipe.send(reply)

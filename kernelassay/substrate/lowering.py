@@ -91,7 +91,8 @@ class Lowered:
     parameters from the nodes (by name) of a graph of the same structure at any shapes, raising
     ``UnsupportedError`` where those shapes break an assumption of the sources. A ``launch`` may
     also take ``int max_blocks``, which :data:`MAX_BLOCKS` supplies. ``fixed`` has the integer
-    scalars that come from the node's own constants (a stride), so that no shape changes them.
+    scalars that come from the node's own constants (a stride), so that no shape changes them, or
+    the name of an earlier scalar that is always the same.
     """
 
     template: str
@@ -100,7 +101,7 @@ class Lowered:
     outputs: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...]
     scalars: Scalars
-    fixed: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

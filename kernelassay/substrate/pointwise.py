@@ -121,6 +121,7 @@ def lower_group(group: tuple[fx.Node, ...], context: Context) -> Lowered:
         outputs=(("out", output.name),),
         nodes=tuple(node.name for node in group),
         scalars=scalars,
+        fixed={} if meta(output).shape else {"n": 1},
     )
 
 

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelassay.compile import classify, nvrtc
-from kernelassay.compile.fixed import ties, with_fixed
+from kernelassay.compile.fixed import Multiple, multiples, ties, with_fixed
 from kernelassay.execute.bench import ProblemBench
 from kernelassay.execute.worker import CallInfo
 from kernelassay.input_trials import settle
-from kernelassay.plan import _with_ties
+from kernelassay.plan import _with_known
 from kernelassay.suite import suite_problems
 
 needs_nvrtc = pytest.mark.skipif(bool(nvrtc.unavailable_reason()), reason="needs NVRTC")
@@ -113,6 +113,77 @@ def test_what_never_moves_alone_is_not_tied():
     assert ties(runs, [scalars(1, 5)], ()) == {}
 
 
+@given(
+    factor=st.integers(1, 64),
+    sizes=st.lists(st.tuples(st.integers(1, 33), st.integers(1, 33)), min_size=1),
+)
+def test_what_is_left_when_every_free_size_is_odd_is_the_factor_of_a_constant(factor, sizes):
+    """The powers of two of the sizes never count, however even all but one input are."""
+    counts = [{"n": factor * a * b, "scale": 4.0, "flag": True} for a, b in sizes]
+    odd = [{"n": factor * (2 * a + 1), "scale": 4.0, "flag": True} for a, _ in sizes]
+    power = factor & -factor
+    assert multiples(counts, odd, ()) == ({"n": Multiple(power)} if power > 1 else {})
+    assert multiples(counts, odd, {"n"}) == {}
+    assert multiples(counts, [], ()) == multiples([], odd, ()) == {}
+
+
+def test_a_size_that_can_be_nothing_is_not_told_to_be_a_multiple():
+    assert multiples([{"n": 0}, {"n": 8}], [{"n": 8}], ()) == {}
+
+
+VECTORISED = """extern "C" __global__ void k(const float* x, float* y, long long n) {
+    const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, groups = n / 4;
+    for (long long v = first; v < groups; v += (long long)gridDim.x * blockDim.x)
+        reinterpret_cast<float4*>(y)[v] = reinterpret_cast<const float4*>(x)[v];
+    for (long long i = groups * 4 + first; i < n; i += (long long)gridDim.x * blockDim.x)
+        y[i] = x[i];
+}
+void launch(const float* x, float* y, long long n) {
+    k<<<(n / 4 + 256) / 256, 256>>>(x, y, n);
+}
+"""
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("fixed", "tail", "groups"),
+    [
+        ({}, "distinct", "distinct"),
+        ({"n": Multiple(2)}, "distinct", "distinct"),
+        ({"n": Multiple(8)}, "equivalent", "distinct"),
+        ({"n": 1}, "distinct", "equivalent"),
+    ],
+)
+def test_a_fault_in_a_part_that_a_count_of_elements_leaves_out_is_equivalent(fixed, tail, groups):
+    mutants = [
+        ("tail", VECTORISED.replace("y[i] = x[i];", "y[i] = -x[i];")),
+        ("groups", VECTORISED.replace("v < groups", "v < groups - 1")),
+    ]
+    found = classify.classify(VECTORISED, mutants, fixed=fixed, backend="nvrtc")
+    assert found["tail"].status == tail
+    assert found["groups"].status == groups
+
+
+def test_only_a_multiple_that_no_free_size_brings_is_told():
+    """Rotary tables are as wide as the heads, which the problem does not vary."""
+    problems = {p.id: p for p in suite_problems()}
+    bench = ProblemBench(problems["suite/rotary_embedding"], None)
+    settled = settle(bench.problem, "quick", bench.signature)
+    assert settled.odd
+    for sizes in settled.odd:
+        free = {name: size for name, size in sizes if name in {m[0][0] for m in settled.moves}}
+        assert all(size % 2 for size in free.values())
+    calls = [call for call in bench.calls if call.template == "pointwise"]
+    found = {}
+    for call in calls:
+        given, odd = (
+            [bench.arguments(sizes)[call.id] for sizes in some]
+            for some in ([spec.overrides for spec in settled.specs], settled.odd)
+        )
+        found |= {call.id: multiples(given, odd, ())}
+    assert all("n" in known for known in found.values())
+
+
 def problem_ties(problem, size):
     bench = ProblemBench(problem, None)
     settled = settle(problem, size, bench.signature)
@@ -131,10 +202,26 @@ def problem_ties(problem, size):
 def test_a_constant_that_varies_on_some_input_or_move_is_not_told():
     call = CallInfo("k00", "conv1d", {}, (), (), {"stride": 2, "kernel": 3, "pad": 0})
     official = {"k00": {"stride": 2, "kernel": 3, "pad": 0}}
-    assert _with_ties(call, [official], []).fixed == call.fixed
+    assert _with_known(call, [official], [], []).fixed == call.fixed
     wider = {"k00": {"stride": 2, "kernel": 5, "pad": 0}}
     padded = {"k00": {"stride": 2, "kernel": 3, "pad": 1}}
-    assert _with_ties(call, [official, wider], [padded]).fixed == {"stride": 2}
+    assert _with_known(call, [official, wider], [padded], []).fixed == {"stride": 2}
+
+
+def test_extents_that_a_filter_has_in_common_are_told_to_be_one():
+    call = CallInfo("k00", "conv2d", {}, (), (), {"kernel_w": "kernel_h"})
+    square = {"k00": {"kernel_h": 3, "kernel_w": 3}}
+    assert _with_known(call, [square], [], []).fixed == {"kernel_w": "kernel_h"}
+    flat = {"k00": {"kernel_h": 3, "kernel_w": 5}}
+    assert _with_known(call, [square, flat], [], []).fixed == {}
+    told = {
+        problem.id: call.fixed.get("kernel_w")
+        for problem in suite_problems()
+        if problem.id in ("suite/conv2d", "suite/conv2d_depthwise")
+        for call in ProblemBench(problem, None).calls
+        if call.template == "conv2d"
+    }
+    assert told == {"suite/conv2d": None, "suite/conv2d_depthwise": "kernel_h"}
 
 
 SAME = {"out_d": "in_d", "out_h": "in_h", "out_w": "in_w"}

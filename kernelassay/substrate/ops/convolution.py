@@ -59,7 +59,7 @@ def lower_convolution(node: fx.Node, context: Context) -> Lowered:
         outputs=(("output", node.name),),
         nodes=(node.name,),
         scalars=lambda nodes: _scalars(nodes[node.name], template, dims),
-        fixed=_fixed(node, dims),
+        fixed=_known(node, dims),
     )
 
 
@@ -107,12 +107,20 @@ def _coordinate(flat: str, axis: int, extents: Sequence[str]) -> str:
     return f"{flat}{inner} % {extents[axis]}" if axis else f"{flat}{inner}"
 
 
-def _fixed(node: fx.Node, dims: int) -> dict[str, int]:
-    """The scalars that are constants of the node.
+def _known(node: fx.Node, dims: int) -> dict[str, int | str]:
+    """What no shape changes: :func:`_fixed`, and which extents of the filter are one.
 
-    The filter's extents are constants, too, but are not told: loops over them would be unrolled,
-    and equal code would then no longer compile to equal code.
+    Those extents are constants, too, but are not told: loops over them would be unrolled, and equal
+    code would then no longer compile to equal code.
     """
+    extents = per_axis("kernel", meta(node.args[1]).shape[2:], dims)
+    first: dict[int, str] = {}
+    same = {name: first.setdefault(extent, name) for name, extent in extents.items()}
+    return {**_fixed(node, dims), **{name: own for name, own in same.items() if name != own}}
+
+
+def _fixed(node: fx.Node, dims: int) -> dict[str, int]:
+    """The scalars that are constants of the node, the filter's extents aside."""
     stride, padding, dilation = node.args[3:6]
     return {
         "groups": int(node.args[8]),
