@@ -1,54 +1,36 @@
 """A campaign: problems into plans, plans into units of work, units into cells.
 
-Problems go to *lanes*, each with one worker process. A unit of work is a problem on one input;
-finished units are files, so an interrupted campaign is taken up where it stopped.
+Problems go to *lanes* (:mod:`kernelassay.lanes`), each with one worker process. A unit of work is a
+problem on one input; finished units are files, so an interrupted campaign is taken up where it
+stopped.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
-from kernelassay import __version__, cell, plan
+from kernelassay import __version__, plan
 from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
-from kernelassay.execute.worker import UnitResult, Worker
+from kernelassay.lanes import Agenda, Lane, Reporter
 from kernelassay.plan import PlanOptions
-from kernelassay.population import Toolbox, candidates_of
+from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
-from kernelassay.tasks import run_task
 
 STOP_SECONDS = 15.0
 """How long a stopped lane may finish a compilation; it writes nothing any more."""
 
 
-class Reporter(Protocol):
-    """Receives progress; called from lane threads."""
-
-    def problem_step(self, problem: str, step: str) -> None:
-        """A problem entered a step of its planning."""
-
-    def problem_planned(self, problem: str, plan: dict[str, Any]) -> None:
-        """A problem's plan is complete."""
-
-    def cells_done(self, problem: str, count: int) -> None:
-        """Some cells were measured."""
-
-    def problem_done(self, problem: str, plan: dict[str, Any]) -> None:
-        """All units of a problem are finished."""
-
-
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What to run. Two runs of equal campaigns yield equal digests."""
+    """What to run, in how many lanes. Two runs of equal problems and options have one digest."""
 
     problems: tuple[Problem, ...]
     options: PlanOptions
@@ -129,23 +111,22 @@ def run(
     compiler = find_compiler()
     cache = session.images if images is None else images
     tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
-    queue: SimpleQueue[Problem] = SimpleQueue()
     # Chains of kernels take longest; begun last, they would leave the other lanes idle.
-    for problem in sorted(campaign.problems, key=lambda p: -p.level):
-        queue.put(problem)
+    agenda = Agenda(sorted(campaign.problems, key=lambda p: -p.level))
+    # There may be more lanes than problems: a worker is started only for a lane that has work.
     lanes = [
-        _Lane(session, tools, campaign.options, reporter, queue)
-        for _ in range(max(1, min(campaign.jobs, len(campaign.problems))))
+        Lane(session, tools, campaign.options, reporter, agenda)
+        for _ in range(max(1, campaign.jobs))
     ]
     try:
         for lane in lanes:
             lane.start()
-        while any(lane.is_alive() for lane in lanes):
-            for lane in lanes:
-                lane.join(0.2)
+        while alive := [lane for lane in lanes if lane.is_alive()]:
+            alive[0].join(0.2)
             if any(lane.failure for lane in lanes):
                 break
     finally:
+        agenda.stop()
         for lane in lanes:
             lane.stop()
         for lane in lanes:
@@ -153,111 +134,6 @@ def run(
     for lane in lanes:
         if lane.failure:
             raise lane.failure
-
-
-class _Lane(threading.Thread):
-    def __init__(
-        self,
-        session: Session,
-        tools: Toolbox,
-        options: PlanOptions,
-        reporter: Reporter,
-        queue: SimpleQueue[Problem],
-    ) -> None:
-        super().__init__(daemon=True)
-        self.failure: BaseException | None = None
-        self._session = session
-        self._tools = tools
-        self._options = options
-        self._reporter = reporter
-        self._queue = queue
-        self._worker = Worker(tools.runtime)
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._worker.stop()
-
-    def run(self) -> None:
-        try:
-            while not self._stopped.is_set():
-                try:
-                    problem = self._queue.get_nowait()
-                except Empty:
-                    return
-                self._problem(problem)
-        except BaseException as error:
-            if not self._stopped.is_set():
-                self.failure = error
-        finally:
-            self._worker.close()
-
-    def _task(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return run_task(function, *arguments, stopped=self._stopped)
-
-    def _problem(self, problem: Problem) -> None:
-        opened = False
-        made = self._session.read_plan(problem.id)
-        if made is None:
-            made = plan.make_plan(
-                problem,
-                self._worker,
-                self._tools,
-                self._options,
-                run=self._task,
-                progress=lambda step: self._reporter.problem_step(problem.id, step),
-            )
-            opened = True
-            if self._stopped.is_set():
-                return
-            self._session.write_plan(problem.id, made)
-        self._reporter.problem_planned(problem.id, made)
-        if not made["refused"]:
-            self._cells(problem, made, opened)
-        if not self._stopped.is_set():
-            self._reporter.problem_done(problem.id, made)
-
-    def _cells(self, problem: Problem, made: dict[str, Any], opened: bool) -> None:
-        todo = [
-            record
-            for record in inputs_of(made)
-            if not self._session.has_cells(problem.id, record["id"])
-        ]
-        if not todo:
-            return
-        originals, candidates = self._task(candidates_of, made, self._tools)
-        if not opened:
-            self._worker.open(problem)
-        first = next(iter(inputs_of(made)))["id"]
-        for record in todo:
-            unit = self._worker.measure(
-                plan.spec_of(record),
-                originals,
-                candidates,
-                check_order=record["id"] == first,
-                on_cell=lambda count: self._reporter.cells_done(problem.id, count),
-            )
-            if self._stopped.is_set():
-                return
-            _require_complete(unit, problem, record, len(candidates))
-            self._session.write_cells(
-                problem.id, record["id"], cell.table([*unit.fixed, *unit.cells])
-            )
-
-
-def _require_complete(
-    unit: UnitResult, problem: Problem, record: dict[str, Any], expected: int
-) -> None:
-    if unit.rejected or len(unit.cells) != expected:
-        raise RuntimeError(
-            f"{problem.id} {record['id']}: a unit that was valid in planning yields"
-            f" {len(unit.cells)} of {expected} cells ({unit.rejected or 'no reason'})"
-        )
-    assert unit.facts is not None
-    if unit.facts.digest != record["digest"]:
-        raise RuntimeError(
-            f"{problem.id} {record['id']}: the input regenerated with another digest"
-        )
 
 
 def total_cells(plans: Sequence[dict[str, Any]]) -> int:

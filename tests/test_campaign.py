@@ -48,11 +48,11 @@ def campaign(names=NAMES, jobs=1):
     return campaigns.Campaign(problems, options, jobs)
 
 
-def measure(root, reporter=None, **options):
+def measure(root, reporter=None, images=None, **options):
     plan = campaign(**options)
     session = Session.create(root, plan.manifest())
     try:
-        campaigns.run(plan, session, reporter or Silent())
+        campaigns.run(plan, session, reporter or Silent(), images)
         return session.digest()
     finally:
         session.close()

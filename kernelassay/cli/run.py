@@ -115,7 +115,8 @@ class ProgressLines:
     type=click.IntRange(1),
     default=os.cpu_count() or 1,
     show_default="the number of cores",
-    help="Problems measured at the same time, each in a worker process.",
+    help="Worker processes at the same time: each takes a problem, or, when none is left,"
+    " inputs of another's.",
 )
 @click.option(
     "--identity",

@@ -1,0 +1,264 @@
+"""Lanes share a problem, and what they measure does not depend on how many they are."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from test_campaign import GOOD, Silent, campaign, measure
+
+from kernelassay import campaign as campaigns
+from kernelassay import plan
+from kernelassay.cli.run import ProgressLines
+from kernelassay.execute.worker import Worker
+from kernelassay.lanes import Agenda, Lane, Unit, Work
+from kernelassay.problem import read_problem
+from kernelassay.session import Session, inputs_of
+
+NAME = "suite/softmax_rows"
+LANES = 3
+SECONDS = 120  # far more than anything here takes
+
+
+class Recorded(Silent):
+    """What a campaign reports, in order."""
+
+    def __init__(self):
+        self.events = []
+
+    def problem_planned(self, problem, plan):
+        self.events.append("planned")
+
+    def cells_done(self, problem, count):
+        self.events.extend(["cell"] * count)
+
+    def problem_done(self, problem, plan):
+        self.events.append("done")
+
+
+def lanes_alive():
+    return [thread for thread in threading.enumerate() if isinstance(thread, Lane)]
+
+
+def work(name, units):
+    return Work(name, {}, {}, (), deque({"id": f"{name}-{n}"} for n in range(units)))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """One problem in one lane: its session, its digest, and its images for others to use."""
+    folder = tmp_path_factory.mktemp("alone")
+    images = folder / "images"
+    return folder / "s", measure(folder / "s", images=images, names=(NAME,)), images
+
+
+@pytest.fixture
+def helped(alone, tmp_path):
+    """Measures the same problem in several lanes."""
+    return lambda reporter=None: measure(
+        tmp_path / "s", reporter, images=alone[2], names=(NAME,), jobs=LANES
+    )
+
+
+def test_all_lanes_measure_one_problem_at_a_time_and_the_digest_is_that_of_one_lane(
+    alone, helped, monkeypatch
+):
+    writers = Counter()
+    together = threading.Barrier(LANES, timeout=SECONDS)
+    original = Session.write_cells
+
+    def write_cells(self, problem, record, cells):
+        lane = threading.current_thread()
+        writers[lane] += 1
+        if writers[lane] == 1:
+            together.wait()  # breaks, and the campaign with it, if a lane does not help
+        original(self, problem, record, cells)
+
+    monkeypatch.setattr(Session, "write_cells", write_cells)
+    assert helped() == alone[1]
+    assert len(writers) == LANES
+    (plan,) = Session.open(alone[0]).plans()
+    assert sum(writers.values()) == len(list(inputs_of(plan)))
+
+
+def test_a_problem_is_done_once_and_after_its_last_cell(alone, helped):
+    reporter = Recorded()
+    helped(reporter)
+    (plan,) = Session.open(alone[0]).plans()
+    cells = campaigns.total_cells([plan])
+    assert reporter.events == ["planned", *["cell"] * cells, "done"]
+
+
+def test_a_helping_worker_killed_at_any_moment_changes_nothing(alone, helped, monkeypatch):
+    planners, received, killed = set(), Counter(), Counter()
+    battery, receive = Worker.battery, Worker._receive
+
+    def battery_of_a_planner(self, size):
+        planners.add(self)
+        return battery(self, size)
+
+    def receive_or_die(self, seconds):
+        helper = bool(planners) and self not in planners
+        if helper and received[self] in (0, 3, 8):  # opening, controls, candidates
+            killed[self] += 1
+            os.kill(self._process.pid, signal.SIGKILL)
+        received[self] += helper
+        return receive(self, seconds)
+
+    monkeypatch.setattr(Worker, "battery", battery_of_a_planner)
+    monkeypatch.setattr(Worker, "_receive", receive_or_die)
+    assert helped() == alone[1]
+    assert list(killed.values()) == [3] * (LANES - 1)
+
+
+def test_a_lane_that_fails_in_planning_ends_those_that_wait(helped, monkeypatch):
+    def fail(*arguments, **options):
+        time.sleep(0.5)  # the others wait by now
+        raise RuntimeError("the plan failed")
+
+    monkeypatch.setattr(plan, "make_plan", fail)
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match="the plan failed"):
+        helped()
+    assert not lanes_alive()
+    assert time.monotonic() - start < campaigns.STOP_SECONDS
+
+
+def test_a_lane_that_fails_while_it_helps_ends_all_and_the_rest_is_measured_later(
+    alone, helped, monkeypatch
+):
+    planners = set()
+    make_plan, write_cells = plan.make_plan, Session.write_cells
+
+    def noted(*arguments, **options):
+        planners.add(threading.current_thread())
+        return make_plan(*arguments, **options)
+
+    def fail_in_helper(*arguments):
+        if threading.current_thread() not in planners:
+            raise RuntimeError("the helper failed")
+        write_cells(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan, "make_plan", noted)
+        patched.setattr(Session, "write_cells", fail_in_helper)
+        with pytest.raises(RuntimeError, match="the helper failed"):
+            helped()
+        assert not lanes_alive()
+    assert helped() == alone[1]
+
+
+def test_lanes_that_wait_end_when_the_problem_is_refused(tmp_path):
+    path = tmp_path / "odd.py"
+    path.write_text(GOOD.format(expression="3"))
+    plan = campaigns.Campaign((read_problem(path),), campaign().options, LANES)
+    session = Session.create(tmp_path / "s", plan.manifest())
+    campaigns.run(plan, session, Silent())
+    session.close()
+    assert not lanes_alive()
+    assert session.plans()[0]["refused"]
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+import test_campaign
+from pathlib import Path
+class Noted(test_campaign.Silent):
+    def problem_step(self, problem, step):
+        Path({planning!r}).touch()
+if __name__ == "__main__":
+    root, images = Path({root!r}), Path({images!r})
+    test_campaign.measure(root, Noted(), images, names=({name!r},), jobs={jobs})
+"""
+
+
+@pytest.mark.parametrize(
+    ("sent", "moment"),
+    [
+        (signal.SIGINT, "planning"),
+        (signal.SIGINT, "s/cells/*/*.parquet"),
+        (signal.SIGKILL, "s/cells/*/*.parquet"),
+    ],
+    ids=["ctrl-c-waiting", "ctrl-c-helping", "kill-helping"],
+)
+def test_an_interrupted_run_of_several_lanes_ends_soon_and_resumes(alone, tmp_path, sent, moment):
+    script, root, planning = (tmp_path / name for name in ("run.py", "s", "planning"))
+    texts = {"tests": Path(__file__).parent, "planning": planning, "root": root, "images": alone[2]}
+    texts = {key: str(path) for key, path in texts.items()}
+    script.write_text(SCRIPT.format(**texts, name=NAME, jobs=LANES))
+    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + SECONDS
+    while not list(tmp_path.glob(moment)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(sent)
+    assert process.wait(60) != 0
+    assert measure(root, images=alone[2], names=(NAME,), jobs=2) == alone[1]
+
+
+def test_a_helper_goes_where_most_units_wait_and_leaves_the_last_one_to_the_others():
+    agenda = Agenda(["a", "b"])
+    assert [agenda.next(), agenda.next()] == ["a", "b"]
+    small, large = work("small", 2), work("large", 4)
+    agenda.offer(small)
+    agenda.offer(large)
+    helped = [agenda.next() for _ in range(3)]
+    assert [unit and unit.record["id"] for unit in helped] == ["large-1", "large-2", None]
+    assert agenda.another(large).record["id"] == "large-3"
+    assert agenda.another(large) is None
+    assert agenda.another(small).record["id"] == "small-1"
+
+
+def test_a_work_is_finished_with_the_last_unit_whoever_has_it():
+    agenda = Agenda(["a"])
+    agenda.next()
+    shared = work("a", 3)
+    first, second = agenda.offer(shared), agenda.next()
+    third = agenda.another(shared)
+    assert [agenda.finish(unit) for unit in (third, first, second)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind"),
+    [
+        (lambda agenda: agenda.offer(work("a", 3)), Unit),
+        (lambda agenda: agenda.offer(work("a", 2)), type(None)),
+        (lambda agenda: agenda.drop(), type(None)),
+        (lambda agenda: agenda.stop(), type(None)),
+    ],
+    ids=["units", "too-few-units", "none", "stop"],
+)
+def test_a_lane_waits_for_a_problem_in_planning_to_the_end_of_that(ending, kind):
+    agenda = Agenda(["a"])
+    agenda.next()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(agenda.next)
+        time.sleep(0.1)
+        assert not waiting.done()
+        ending(agenda)
+        assert isinstance(waiting.result(SECONDS), kind)
+
+
+def test_a_stopped_agenda_gives_nothing_to_anybody():
+    agenda = Agenda(["a", "b"])
+    agenda.next()
+    shared = work("a", 3)
+    agenda.offer(shared)
+    agenda.stop()
+    assert agenda.next() is None
+    assert agenda.another(shared) is None
+
+
+def test_progress_counts_the_cells_that_several_lanes_measure_of_one_problem(alone, capsys):
+    (plan,) = Session.open(alone[0]).plans()
+    with ProgressLines(1) as lines, ThreadPoolExecutor(LANES) as pool:
+        lines.problem_planned(NAME, plan)
+        list(pool.map(lambda _: lines.cells_done(NAME, 1), range(300)))
+        lines.problem_done(NAME, plan)
+    assert "300 cells measured" in " ".join(capsys.readouterr().err.split())  # lines are wrapped
