@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -24,6 +24,9 @@ from kernelassay.cli.selection import (
 )
 from kernelassay.errors import NothingToTestError
 from kernelassay.problem import Problem
+
+if TYPE_CHECKING:
+    from kernelassay.campaign import Campaign
 
 
 class ProgressLines:
@@ -159,21 +162,10 @@ def run(
     scaled: dict[str, dict[str, Any]] = {}
     if shrink:
         problems, refused, scaled = shrunk(problems)
-    backend = campaigns.identity_backend(identity)
-    if backend == "host":
-        click.echo(
-            "note: NVRTC is not installed, so equivalent mutants are told by the host compiler",
-            err=True,
-        )
-    options = PlanOptions(chosen, quick, backend, styles=wanted)
+    options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted)
     campaign = campaigns.Campaign(problems, options, jobs, refused)
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
-    manifest = campaign.manifest()
-    if kernelbench is not None:
-        from kernelassay.kernelbench import checkout_commit
-
-        manifest["kernelbench_commit"] = checkout_commit(kernelbench)
-    store = Session.create(root, manifest)
+    store = Session.create(root, _manifest(campaign, kernelbench))
     try:
         with ProgressLines(len(problems)) as progress:
             campaigns.run(campaign, store, progress)
@@ -181,16 +173,42 @@ def run(
         summary = {**_summary(store), "scaled": scaled}
     finally:
         store.close()
-    if as_json:
-        emit_json("run", summary)
-    else:
-        click.echo(f"session: {root}")
-        click.echo(f"digest:  {summary['digest']}")
+    _print(summary, root, as_json)
     if not summary["distinct"]:
         reasons = "; ".join(f"{name}: {why}" for name, why in summary["refused"].items())
         raise NothingToTestError(
             f"no mutant was measured{f' ({reasons})' if reasons else ''}", where=str(root)
         )
+
+
+def _identity_backend(asked: str) -> str:
+    """What tells equivalent mutants; says so where it is the lesser way."""
+    from kernelassay.campaign import identity_backend
+
+    backend = identity_backend(asked)
+    if backend == "host":
+        click.echo(
+            "note: NVRTC is not installed, so equivalent mutants are told by the host compiler",
+            err=True,
+        )
+    return backend
+
+
+def _manifest(campaign: Campaign, kernelbench: Path | None) -> dict[str, Any]:
+    manifest = campaign.manifest()
+    if kernelbench is not None:
+        from kernelassay.kernelbench import checkout_commit
+
+        manifest["kernelbench_commit"] = checkout_commit(kernelbench)
+    return manifest
+
+
+def _print(summary: dict[str, Any], root: Path, as_json: bool) -> None:
+    if as_json:
+        emit_json("run", summary)
+    else:
+        click.echo(f"session: {root}")
+        click.echo(f"digest:  {summary['digest']}")
 
 
 def shrunk(

@@ -124,43 +124,70 @@ def classify(
         raise UsageError("mutant ids are not unique")
     chosen = _backend(backend)
     parse_launcher(original)
-    reasons = {mutant: reason for mutant, text in mutants if (reason := _host_error(text))}
-    living = {mutant: text for mutant, text in mutants if mutant not in reasons}
-    known = (fixed or {}) if chosen == "nvrtc" else {}
-    compiled = {mutant: with_fixed(text, known) for mutant, text in living.items()}
-    keys = {mutant: device_key(text) for mutant, text in compiled.items()}
-    own = device_key(with_fixed(original, known))
-    texts = {own: with_fixed(original, known)}
-    for mutant, text in compiled.items():
-        texts.setdefault(keys[mutant], text)
+    broken = {mutant: reason for mutant, text in mutants if (reason := _host_error(text))}
+    living = {mutant: text for mutant, text in mutants if mutant not in broken}
+    device = _device_texts(original, living, (fixed or {}) if chosen == "nvrtc" else {})
     if chosen == "nvrtc":
-        images = _Compilation(own, texts, max(1, jobs), cache, progress).images()
+        images = _Compilation(device.own, device.texts, max(1, jobs), cache, progress).images()
         compiler = f"NVRTC {nvrtc.version()} {' '.join(nvrtc.OPTIONS)}"
     else:
-        images, compiler = _host_images(texts, cache, progress)
-    if images[own].error:
-        raise KernelSyntaxError(f"the original does not compile: {images[own].error}")
+        images, compiler = _host_images(device.texts, cache, progress)
+    if images[device.own].error:
+        raise KernelSyntaxError(f"the original does not compile: {images[device.own].error}")
+    digest = _joint(images[device.own], original)
+    found = {mutant: images[key] for mutant, key in device.keys.items()}
+    found |= {mutant: Image("", reason) for mutant, reason in broken.items()}
+    return Classification(_sorted(mutants, found, device.keys, digest), chosen, compiler, digest)
 
-    original_digest = _joint(images[own], original)
+
+@dataclass(frozen=True, slots=True)
+class _DeviceTexts:
+    """What is compiled: distinct texts by key, the original's key, and each mutant's."""
+
+    texts: Mapping[str, str]
+    own: str
+    keys: Mapping[str, str]
+
+
+def _device_texts(original: str, mutants: Mapping[str, str], fixed: Fixed) -> _DeviceTexts:
+    """The texts to compile, with what is ``fixed`` told; the original's is the first."""
+    told = with_fixed(original, fixed)
+    own = device_key(told)
+    texts = {own: told}
+    keys: dict[str, str] = {}
+    for mutant, text in mutants.items():
+        told = with_fixed(text, fixed)
+        keys[mutant] = device_key(told)
+        texts.setdefault(keys[mutant], told)
+    return _DeviceTexts(texts, own, keys)
+
+
+def _sorted(
+    mutants: Sequence[tuple[str, str]],
+    images: Mapping[str, Image],
+    keys: Mapping[str, str],
+    original: str,
+) -> dict[str, Identity]:
+    """The bucket of every mutant by its image; ``original`` is the original's joint digest."""
     first: dict[str, str] = {}
     identities: dict[str, Identity] = {}
     for mutant, text in mutants:
-        if mutant not in reasons and images[keys[mutant]].transient:
+        image = images[mutant]
+        if image.transient:
             # The compiler ran out of time or memory: that proves nothing, so the text decides.
-            identities[mutant] = _by_text(images[keys[mutant]].error, keys[mutant], text)
+            identities[mutant] = _by_text(image.error, keys[mutant], text)
             continue
-        reason = reasons.get(mutant) or images[keys[mutant]].error
-        if reason:
-            identities[mutant] = Identity(STILLBORN, reason, "", None)
+        if image.error:
+            identities[mutant] = Identity(STILLBORN, image.error, "", None)
             continue
-        digest = _joint(images[keys[mutant]], text)
-        if digest == original_digest:
+        digest = _joint(image, text)
+        if digest == original:
             identities[mutant] = Identity(EQUIVALENT, "", digest, None)
         elif (twin := first.setdefault(digest, mutant)) != mutant:
             identities[mutant] = Identity(DUPLICATE, "", digest, twin)
         else:
             identities[mutant] = Identity(DISTINCT, "", digest, None)
-    return Classification(identities, chosen, compiler, original_digest)
+    return identities
 
 
 def _backend(asked: str) -> str:

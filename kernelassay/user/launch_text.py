@@ -217,35 +217,45 @@ def _check_arguments(
             )
         text = line.arguments[position]
         names = [token.text for token in tokenize(text) if token.kind == NAME]
-        pointers = [n for n in names if n in buffers]
-        if kind.count("*") > 1 or not _known_type(kind):
-            raise UnsupportedError(
-                f"{what} has a type no binding fits",
-                where=header.at(line.line),
-                hint="kernels take numbers and pointers to numbers",
-            )
-        if kind.endswith("*") and not pointers and not _POINTER_WORDS & set(names):
-            raise UsageError(
-                f"{what} needs a buffer, the launch gives {text!r}",
-                where=header.at(line.line),
-                hint="bind it to argN, param:..., out or scratch",
-            )
-        if (
-            not kind.endswith("*")
-            and pointers
-            and (
-                text != pointers[0]
-                or isinstance(buffers[text], Scratch)
-                or not buffers[text].reference.startswith("arg")  # type: ignore[union-attr]
-            )
-        ):
-            raise UsageError(
-                f"{what} needs a number, the launch gives the buffer {pointers[0]!r}",
-                where=header.at(line.line),
-                hint=f"sizes are written {pointers[0]}.shape[0] and {pointers[0]}.numel",
-            )
+        _check_argument(text, names, kind, what, buffers, header.at(line.line))
         for used in names:
             uses.setdefault(used, []).append(_Use(kind, what, text == used, line.line))
+
+
+def _check_argument(
+    text: str,
+    names: Sequence[str],
+    kind: str,
+    what: str,
+    buffers: Mapping[str, Tensor | Scratch],
+    where: str,
+) -> None:
+    """Whether the argument ``text`` can be passed to ``what``, a parameter of type ``kind``."""
+    if kind.count("*") > 1 or not _known_type(kind):
+        raise UnsupportedError(
+            f"{what} has a type no binding fits",
+            where=where,
+            hint="kernels take numbers and pointers to numbers",
+        )
+    pointers = [name for name in names if name in buffers]
+    if kind.endswith("*"):
+        if not pointers and not _POINTER_WORDS & set(names):
+            raise UsageError(
+                f"{what} needs a buffer, the launch gives {text!r}",
+                where=where,
+                hint="bind it to argN, param:..., out or scratch",
+            )
+    elif pointers and not (text == pointers[0] and _is_argument(buffers[text])):
+        raise UsageError(
+            f"{what} needs a number, the launch gives the buffer {pointers[0]!r}",
+            where=where,
+            hint=f"sizes are written {pointers[0]}.shape[0] and {pointers[0]}.numel",
+        )
+
+
+def _is_argument(bound: Tensor | Scratch) -> bool:
+    """Whether a name is an argument of ``forward``, which may be a number there."""
+    return isinstance(bound, Tensor) and bound.reference.startswith("arg")
 
 
 def _known_type(kind: str) -> bool:
