@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from test_campaign import GOOD, Silent, campaign, measure
 
 from kernelassay import campaign as campaigns
 from kernelassay import plan
@@ -20,6 +19,7 @@ from kernelassay.execute.worker import Worker
 from kernelassay.lanes import Agenda, Lane, Unit, Work
 from kernelassay.problem import read_problem
 from kernelassay.session import Session, inputs_of
+from tests.test_campaign import GOOD, Silent, campaign, measure
 
 NAME = "suite/softmax_rows"
 LANES = 3

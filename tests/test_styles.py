@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from test_campaign import Silent
-from test_score import OFFICIAL, RACE, REFERENCE, mutant, result
 
 from kernelassay import campaign as campaigns
 from kernelassay import cell, plan, styles
@@ -19,6 +17,8 @@ from kernelassay.protocols import CURRENT, V01
 from kernelassay.session import Session
 from kernelassay.styles import STYLES
 from kernelassay.suite import suite_problems
+from tests.test_campaign import Silent
+from tests.test_score import OFFICIAL, RACE, REFERENCE, mutant, result
 
 CHOSEN = (OPTIMISED, "half", "fused")
 EXACT = [name for name, style in STYLES.items() if not style.relaxed]

@@ -1,39 +1,11 @@
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from kernelassay.execute.cpu import CpuDevice, build_original, build_runtime, find_compiler
-from kernelassay.kernel import Launch, LaunchPlan, PointerArgument, RunResult
-
-NAN_PATTERN = 0x7FC5A5A5
-
-
-@dataclass(frozen=True)
-class Out:
-    """An output argument: filled with a NaN pattern before the run."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Ran:
-    result: RunResult
-    outputs: list[np.ndarray]
-    operands: list[np.ndarray]
-
-    @property
-    def kinds(self) -> set[str]:
-        return {finding.kind for finding in self.result.findings}
-
-    @property
-    def out(self) -> np.ndarray:
-        return self.outputs[0]
-
-    def finding(self, kind: str):
-        return next(f for f in self.result.findings if f.kind == kind)
+from kernelassay.kernel import Launch, LaunchPlan, PointerArgument
+from tests.execute.runs import NAN_PATTERN, Out, Ran
 
 
 @pytest.fixture(scope="session")

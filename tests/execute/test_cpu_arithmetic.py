@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from conftest import Out
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelassay.kernel import Launch, LaunchPlan, PointerArgument
+from tests.execute.runs import Out
 
 N = 4096
 rng = np.random.default_rng(11)

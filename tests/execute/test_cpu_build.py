@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from cpu_kernels import HALF_DOT, LAYERNORM, MATMUL, SOFTMAX, VADD
 
 from kernelassay.errors import KernelSyntaxError, ToolchainError, UnsupportedError, UsageError
 from kernelassay.execute.cpu import (
@@ -18,6 +17,7 @@ from kernelassay.execute.cpu import (
 )
 from kernelassay.execute.cpu.toolchain import Outcome
 from kernelassay.kernel import Launch, LaunchPlan, Memset, PointerArgument, Scratch
+from tests.execute.cpu_kernels import HALF_DOT, LAYERNORM, MATMUL, SOFTMAX, VADD
 
 HOST = "\nvoid launch() { /* { */ }\n"
 UNSUPPORTED = {

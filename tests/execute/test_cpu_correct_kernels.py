@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from conftest import Out
-from cpu_kernels import HALF_DOT, LAYERNORM, MATMUL, SOFTMAX, VADD, WARP_SUM
+
+from tests.execute.cpu_kernels import HALF_DOT, LAYERNORM, MATMUL, SOFTMAX, VADD, WARP_SUM
+from tests.execute.runs import Out
 
 rng = np.random.default_rng(5)
 ORDERS = ("forward", "reverse", "seeded:1", "seeded:2")

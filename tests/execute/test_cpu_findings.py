@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from conftest import NAN_PATTERN, Out
-from cpu_kernels import LAYERNORM, MATMUL, SOFTMAX, VADD, WARP_SUM
+
+from tests.execute.cpu_kernels import LAYERNORM, MATMUL, SOFTMAX, VADD, WARP_SUM
+from tests.execute.runs import NAN_PATTERN, Out
 
 PATTERN = np.uint32(0x3F003F00).view(np.float32)
 rng = np.random.default_rng(3)

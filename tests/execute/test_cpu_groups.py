@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from conftest import Out
+
+from tests.execute.runs import Out
 
 HEAD = """\
 #include <cooperative_groups.h>

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import NAN_PATTERN, Out
-from cpu_kernels import VADD
 
 from kernelassay.errors import UsageError
+from tests.execute.cpu_kernels import VADD
+from tests.execute.runs import NAN_PATTERN, Out
 
 PATTERN = np.uint32(0x3F003F00).view(np.float32)
 X = np.random.default_rng(3).normal(size=(3, 200)).astype(np.float32)

@@ -1,13 +1,13 @@
 """Benign rewrites are controls: they fire only where a correct kernel stays correct."""
 
 import pytest
-from rewrites import assert_parses, cases, compile_error, rewritten
 
 from kernelassay.mutation.benign import BENIGN
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.precision import RULES as PRECISION
 from kernelassay.mutation.rule import FAMILIES, Example, Rule
 from kernelassay.mutation.semantic import RULES as SEMANTIC
+from tests.mutation.rewrites import assert_parses, cases, compile_error, rewritten
 
 BY_ID = {rule.id: rule for rule in BENIGN}
 DOT = "const float* a, const float* b, float* y, int n"

@@ -1,7 +1,6 @@
 """Facts about the boundary rules beyond their examples."""
 
 import pytest
-from family_facts import CATALOGUE, CONV, MATMUL, ROW_SUM, SOURCES, changed_lines, texts
 
 from kernelassay.mutation.boundary import RULES
 from kernelassay.mutation.engine import apply
@@ -9,6 +8,15 @@ from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.extents import extents, floor_of_ceil
 from kernelassay.mutation.rule import Rule
 from kernelassay.mutation.tree import KernelTree
+from tests.mutation.family_facts import (
+    CATALOGUE,
+    CONV,
+    MATMUL,
+    ROW_SUM,
+    SOURCES,
+    changed_lines,
+    texts,
+)
 
 LAUNCH = [rule for rule in RULES if rule.id.startswith(("grid-", "block-", "shared-"))]
 

@@ -1,9 +1,9 @@
 """Faults that cannot show are not made: launch geometry, choice of thread, lost signs."""
 
 import pytest
-from family_facts import CONV, MATMUL, ROW_SUM, changed_lines, texts
 
 from kernelassay.mutation.catalogue import RULES
+from tests.mutation.family_facts import CONV, MATMUL, ROW_SUM, changed_lines, texts
 
 SCALE = """
 extern "C" __global__ void scale(const float* x, float* y, long long n) {

@@ -6,12 +6,12 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rewrites import assert_parses, cases, compile_error, rewritten
 
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.precision import RULES
 from kernelassay.mutation.rule import Example, Rule
 from kernelassay.mutation.semantic_activation import significant_digits, truncated
+from tests.mutation.rewrites import assert_parses, cases, compile_error, rewritten
 
 BY_ID = {rule.id: rule for rule in RULES}
 

@@ -1,13 +1,13 @@
 """The Semantic family: fused terms, activations, reductions, normalisation, masks, outputs."""
 
 import pytest
-from rewrites import assert_parses, cases, compile_error, rewritten
 
 from kernelassay.mutation.activations import activations
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.rule import Example, Rule
 from kernelassay.mutation.semantic import RULES
 from kernelassay.mutation.tree import KernelTree
+from tests.mutation.rewrites import assert_parses, cases, compile_error, rewritten
 
 BY_ID = {rule.id: rule for rule in RULES}
 INDEX = "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"

@@ -1,13 +1,13 @@
 """Facts about the synchronization rules beyond their examples."""
 
 import pytest
-from family_facts import CATALOGUE, MATMUL, ROW_SUM, SOURCES, texts
 
 from kernelassay.mutation.engine import apply
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.rule import Rule
 from kernelassay.mutation.synchronization import RULES
 from kernelassay.mutation.tree import KernelTree
+from tests.mutation.family_facts import CATALOGUE, MATMUL, ROW_SUM, SOURCES, texts
 
 BARRIER = "__syncthreads();"
 

@@ -14,45 +14,6 @@ from kernelassay.population import Toolbox
 from kernelassay.problem import read_problem
 from kernelassay.user.kernel_file import read_kernel
 
-PROBLEM = """\
-import torch
-import torch.nn as nn
-
-{sizes}
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {init}
-
-    def forward(self, {parameters}):
-        {forward}
-
-
-def get_inputs():
-    return [{inputs}]
-
-
-def get_init_inputs():
-    return []
-"""
-
-
-def problem_text(
-    forward: str,
-    *,
-    sizes: str = "rows = 5\ncols = 96",
-    inputs: str = "torch.randn(rows, cols)",
-    parameters: str = "x",
-    init: str = "pass",
-) -> str:
-    """A problem file whose forward has these statements."""
-    body = forward.replace("\n", "\n        ")
-    return PROBLEM.format(
-        sizes=sizes, init=init, parameters=parameters, forward=body, inputs=inputs
-    )
-
 
 class Desk:
     """Plans problems in one worker, without a campaign around them."""

@@ -4,7 +4,7 @@ import pytest
 
 from kernelassay.inputs import InputSpec
 from kernelassay.plan import _skipped
-from tests.user.conftest import problem_text
+from tests.user.problems import problem_text
 
 SOFTMAX = problem_text("return torch.softmax(x, dim=1)")
 ROWS = "x = arg0\ny = out\nrows = arg0.shape[0]\ncols = arg0.shape[1]\n"

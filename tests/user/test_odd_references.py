@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.user.conftest import problem_text
+from tests.user.problems import problem_text
 
 WORKS = {
     "several outputs": problem_text("return x + 1, x * 2"),

@@ -6,7 +6,7 @@ import torch
 from kernelassay.cli import invoke
 from kernelassay.errors import ControlError, NothingToTestError, UsageError
 from kernelassay.user.score import mutation_score
-from tests.user.conftest import problem_text
+from tests.user.problems import problem_text
 
 KERNEL = """\
 // kernelassay: x = arg0
