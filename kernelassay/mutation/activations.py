@@ -8,18 +8,8 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernelassay.mutation.match import (
-    arguments,
-    binary,
-    call,
-    callee,
-    field,
-    names_in,
-    number,
-    operator,
-    same,
-    strip,
-)
+from kernelassay.mutation.match import binary, call, number, same, strip
+from kernelassay.mutation.nodes import arguments, callee, field, names_in, operator
 from kernelassay.mutation.tree import KernelTree
 
 MAX = ("fmaxf", "fmax", "max")

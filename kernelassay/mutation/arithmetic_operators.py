@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import example
+from kernelassay.mutation.nodes import callee, field, operator
 from kernelassay.mutation.ownership import unless_owned
 from kernelassay.mutation.precision_math import EPS_DROP
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.rule import Example, Find, Mutation, Rule
 from kernelassay.mutation.semantic_activation import DROP_SQUARE
 from kernelassay.mutation.semantic_fusion import DROP_BIAS, DROP_RESIDUAL, DROP_SCALE
 from kernelassay.mutation.silent import is_sign_lost
@@ -17,17 +18,13 @@ from kernelassay.mutation.sites import (
     arguments,
     atom,
     binaries,
-    call_name,
     change_operator,
-    field,
     in_bound,
     number,
-    operator,
     swap,
 )
 from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
 
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 #: Half-precision intrinsics by the operator they stand for.
 _HALF = {"+": "__hadd", "-": "__hsub", "*": "__hmul", "/": "__hdiv"}
 _FMA = ("fmaf", "__fmaf_rn", "fma", "__hfma")
@@ -49,7 +46,7 @@ def _same_value(tree: KernelTree, node: Node, new: str) -> bool:
     return pair == {"+", "-"} and right == 0.0
 
 
-def _float_operator(old: str, new: str) -> _Find:
+def _float_operator(old: str, new: str) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for node in tree.nodes("binary_expression", "call_expression"):
             if node.type == "call_expression":
@@ -66,7 +63,7 @@ def _float_operator(old: str, new: str) -> _Find:
 
 def _operator_call(tree: KernelTree, call: Node, old: str, new: str) -> Iterator[Mutation]:
     """The operator inside an intrinsic: ``__hadd(a, b)``, ``fmaf(a, b, c)``."""
-    name, given = call_name(tree, call), arguments(call)
+    name, given = callee(tree, call), arguments(call)
     if name == _HALF[old]:
         yield mutation(replace(field(call, "function"), _HALF[new]))
     if name not in _FMA or len(given) != 3:
@@ -97,7 +94,7 @@ def _is_value(tree: KernelTree, node: Node) -> bool:
     return tree.enclosing(node, "array_declarator", "template_argument_list") is None
 
 
-def _integer_operator(old: str, new: str) -> _Find:
+def _integer_operator(old: str, new: str) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for node in binaries(tree, old):
             if _is_value(tree, node) and not _same_value(tree, node, new):
@@ -106,7 +103,7 @@ def _integer_operator(old: str, new: str) -> _Find:
     return find
 
 
-def _drop(kept: str) -> _Find:
+def _drop(kept: str) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for node in tree.nodes("binary_expression", "call_expression"):
             if node.type == "call_expression":
@@ -132,11 +129,11 @@ def _drop(kept: str) -> _Find:
 
 def _drop_from_fma(tree: KernelTree, call: Node, kept: str) -> Iterator[Mutation]:
     given = arguments(call)
-    if call_name(tree, call) not in _FMA or len(given) != 3 or _accumulates(tree, call):
+    if callee(tree, call) not in _FMA or len(given) != 3 or _accumulates(tree, call):
         return
     if kept == "right":
         yield mutation(replace(call, atom(tree, given[2])))
-    elif call_name(tree, call) == "__hfma":
+    elif callee(tree, call) == "__hfma":
         yield mutation(replace(call, f"__hmul({tree.text(given[0])}, {tree.text(given[1])})"))
     else:
         yield mutation(replace(call, f"({atom(tree, given[0])} * {atom(tree, given[1])})"))
@@ -145,7 +142,7 @@ def _drop_from_fma(tree: KernelTree, call: Node, kept: str) -> Iterator[Mutation
 def _swap_noncommutative(tree: KernelTree) -> Iterator[Mutation]:
     for node in tree.nodes("binary_expression", "call_expression"):
         if node.type == "call_expression":
-            if call_name(tree, node) in ("__hsub", "__hdiv", "__fdividef"):
+            if callee(tree, node) in ("__hsub", "__hdiv", "__fdividef"):
                 one, two = arguments(node)
                 yield mutation(*swap(tree, one, two))
             continue
@@ -184,7 +181,7 @@ def _accumulate_to_assign(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(replace(field(node, "operator"), "="))
         elif operator(tree, node) == "=" and right.type == "call_expression":
             given = arguments(right)
-            name = call_name(tree, right)
+            name = callee(tree, right)
             if name in _SELECT and len(given) == 2:
                 target = tree.text(left)
                 others = [g for g in given if tree.text(g) != target]
@@ -204,15 +201,10 @@ def _accumulate_sign(tree: KernelTree) -> Iterator[Mutation]:
         old = operator(tree, node)
         if old in _COMPOUND and number(tree, right) != (0.0 if old in ("+=", "-=") else 1.0):
             yield mutation(replace(field(node, "operator"), _COMPOUND[old]))
-        elif right.type == "call_expression" and call_name(tree, right) in _FMA:
+        elif right.type == "call_expression" and callee(tree, right) in _FMA:
             given = arguments(right)
             if old == "=" and len(given) == 3 and _accumulates(tree, right):
                 yield mutation(replace(given[0], f"-{atom(tree, given[0])}"))
-
-
-def _pair(before: str, *after: str, params: str = "const float* x, float* y, int n") -> Example:
-    """An example of kernels that differ in their body only."""
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
 
 
 def _operator_rule(id_: str, old: str, new: str, bug: str, *examples: Example) -> Rule:
@@ -249,35 +241,37 @@ RULES: tuple[Rule, ...] = (
         "+",
         "-",
         "a term enters with the wrong sign, such as a subtracted bias",
-        _pair(
+        example(
             "y[threadIdx.x + 1] = x[n + 1] + 2.0f * x[0];",
             "y[threadIdx.x + 1] = x[n + 1] - 2.0f * x[0];",
         ),
-        _pair("y[0] = __hadd(x[0], x[1]);", "y[0] = __hsub(x[0], x[1]);", params=_HALVES),
-        _pair("y[0] = fmaf(x[0], x[1], x[2] * x[3]);", "y[0] = fmaf(x[0], x[1], -(x[2] * x[3]));"),
+        example("y[0] = __hadd(x[0], x[1]);", "y[0] = __hsub(x[0], x[1]);", params=_HALVES),
+        example(
+            "y[0] = fmaf(x[0], x[1], x[2] * x[3]);", "y[0] = fmaf(x[0], x[1], -(x[2] * x[3]));"
+        ),
     ),
     _operator_rule(
         "sub-to-add",
         "-",
         "+",
         "a difference computed as a sum, such as the deviation from the mean",
-        _pair("y[n - 1] = expf(x[0] - x[1]);", "y[n - 1] = expf(x[0] + x[1]);"),
+        example("y[n - 1] = expf(x[0] - x[1]);", "y[n - 1] = expf(x[0] + x[1]);"),
     ),
     _operator_rule(
         "mul-to-div",
         "*",
         "/",
         "a scale and its reciprocal confused",
-        _pair("y[n * 2] = x[0] * x[1] + x[2];", "y[n * 2] = x[0] / x[1] + x[2];"),
-        _pair("y[0] = x[0] * 1.0f;"),
-        _pair("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = (x[0] / x[1] + x[2]);"),
+        example("y[n * 2] = x[0] * x[1] + x[2];", "y[n * 2] = x[0] / x[1] + x[2];"),
+        example("y[0] = x[0] * 1.0f;"),
+        example("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = (x[0] / x[1] + x[2]);"),
     ),
     _operator_rule(
         "div-to-mul",
         "/",
         "*",
         "a value multiplied by its norm instead of divided",
-        _pair(
+        example(
             "y[n / 2] = x[0] / x[1] / x[2];",
             "y[n / 2] = x[0] / x[1] * x[2];",
             "y[n / 2] = x[0] * x[1] / x[2];",
@@ -288,15 +282,15 @@ RULES: tuple[Rule, ...] = (
         "*",
         "+",
         "a multiplicative factor added, such as a gate",
-        _pair("y[0] = x[0] - x[1] * x[2];", "y[0] = x[0] - (x[1] + x[2]);"),
-        _pair("y[0] = x[0] * x[1] + x[2];", "y[0] = x[0] + x[1] + x[2];"),
+        example("y[0] = x[0] - x[1] * x[2];", "y[0] = x[0] - (x[1] + x[2]);"),
+        example("y[0] = x[0] * x[1] + x[2];", "y[0] = x[0] + x[1] + x[2];"),
     ),
     _operator_rule(
         "add-to-mul",
         "+",
         "*",
         "a residual multiplied instead of added",
-        _pair(
+        example(
             "y[0] = x[0] + x[1] + x[2];",
             "y[0] = (x[0] + x[1]) * x[2];",
             "y[0] = x[0] * x[1] + x[2];",
@@ -307,14 +301,14 @@ RULES: tuple[Rule, ...] = (
         "+",
         "-",
         "a count computed one way too small, such as a window's extent",
-        _pair("y[n + m] = n + m;", "y[n + m] = n - m;", params=_INTS),
+        example("y[n + m] = n + m;", "y[n + m] = n - m;", params=_INTS),
     ),
     _integer_rule(
         "int-mul-to-div",
         "*",
         "/",
         "an element count divided by an extent instead of multiplied",
-        _pair(
+        example(
             "float count = (float)(n * m);\ny[n * m] = (int)count;",
             "float count = (float)(n / m);\ny[n * m] = (int)count;",
             params=_INTS,
@@ -325,14 +319,14 @@ RULES: tuple[Rule, ...] = (
         "%",
         "/",
         "quotient and remainder confused in a value, such as a parity",
-        _pair("y[n % m] = n % m;", "y[n % m] = n / m;", params=_INTS),
+        example("y[n % m] = n % m;", "y[n % m] = n / m;", params=_INTS),
     ),
     _integer_rule(
         "div-to-mod",
         "/",
         "%",
         "quotient and remainder confused in a value, such as a group number",
-        _pair("y[n / m] = n / m;", "y[n / m] = n % m;", params=_INTS),
+        example("y[n / m] = n / m;", "y[n / m] = n % m;", params=_INTS),
     ),
     Rule(
         id="accumulate-to-assign",
@@ -341,15 +335,15 @@ RULES: tuple[Rule, ...] = (
         bug="a reduction that keeps the last term only",
         find=_accumulate_to_assign,
         examples=(
-            _pair(
+            example(
                 "float acc = 0.0f;\nfor (int i = 0; i < n; i += 2) acc += x[i];\ny[0] = acc;",
                 "float acc = 0.0f;\nfor (int i = 0; i < n; i += 2) acc = x[i];\ny[0] = acc;",
             ),
-            _pair(
+            example(
                 "float m = x[0];\nm = fmaxf(m, x[1]);\ny[0] = m;",
                 "float m = x[0];\nm = x[1];\ny[0] = m;",
             ),
-            _pair(
+            example(
                 "float acc = x[0];\nacc = fmaf(x[1], x[2], acc);\ny[0] = acc;",
                 "float acc = x[0];\nacc = x[1] * x[2];\ny[0] = acc;",
             ),
@@ -362,12 +356,12 @@ RULES: tuple[Rule, ...] = (
         bug="a running sum or product that takes the inverse of each term",
         find=_accumulate_sign,
         examples=(
-            _pair(
+            example(
                 "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc += x[i];\nacc *= 2.0f;\ny[0] = acc;",
                 "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc -= x[i];\nacc *= 2.0f;\ny[0] = acc;",
                 "float acc = 0.0f;\nint i = 2;\ni += 2;\nacc += x[i];\nacc /= 2.0f;\ny[0] = acc;",
             ),
-            _pair(
+            example(
                 "float acc = 0.0f;\nacc = fmaf(x[0], x[1], acc);\ny[0] = acc;",
                 "float acc = 0.0f;\nacc = fmaf(-x[0], x[1], acc);\ny[0] = acc;",
             ),
@@ -380,13 +374,13 @@ RULES: tuple[Rule, ...] = (
         bug="a forgotten term or factor",
         find=unless_owned(_drop("right"), *_TERMS),
         examples=(
-            _pair(
+            example(
                 "y[n + 1] = expf(x[0]) * expf(x[1]) + expf(x[2]);",
                 "y[n + 1] = expf(x[2]);",
                 "y[n + 1] = expf(x[1]) + expf(x[2]);",
             ),
-            _pair("y[n] = x[0] + expf(x[1]);"),
-            _pair("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = x[2];"),
+            example("y[n] = x[0] + expf(x[1]);"),
+            example("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = x[2];"),
         ),
     ),
     Rule(
@@ -396,13 +390,13 @@ RULES: tuple[Rule, ...] = (
         bug="a forgotten term or factor",
         find=unless_owned(_drop("left"), *_TERMS),
         examples=(
-            _pair(
+            example(
                 "y[n + 1] = expf(x[0]) * expf(x[1]) + expf(x[2]);",
                 "y[n + 1] = expf(x[0]) * expf(x[1]);",
                 "y[n + 1] = expf(x[0]) + expf(x[2]);",
             ),
-            _pair("y[n] = expf(x[0]) + x[1];"),
-            _pair("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = (x[0] * x[1]);"),
+            example("y[n] = expf(x[0]) + x[1];"),
+            example("y[0] = fmaf(x[0], x[1], x[2]);", "y[0] = (x[0] * x[1]);"),
         ),
     ),
     Rule(
@@ -412,13 +406,13 @@ RULES: tuple[Rule, ...] = (
         bug="operands in the wrong order, such as the mean minus the value",
         find=_swap_noncommutative,
         examples=(
-            _pair(
+            example(
                 "y[n - 1] = (x[0] - x[1]) / x[2];",
                 "y[n - 1] = x[2] / (x[0] - x[1]);",
                 "y[n - 1] = (x[1] - x[0]) / x[2];",
             ),
-            _pair("float d = x[0] - x[1];\ny[0] = d * d + fabsf(x[2] - x[3]);"),
-            _pair(
+            example("float d = x[0] - x[1];\ny[0] = d * d + fabsf(x[2] - x[3]);"),
+            example(
                 "y[0] = x[0] - x[1] - x[2];",
                 "y[0] = x[2] - (x[0] - x[1]);",
                 "y[0] = x[1] - x[0] - x[2];",

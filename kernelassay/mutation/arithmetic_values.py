@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import example, kernel
 from kernelassay.mutation.fills import is_immaterial
+from kernelassay.mutation.nodes import callee, field, operator
 from kernelassay.mutation.ownership import unless_owned
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.rule import Example, Find, Mutation, Rule
 from kernelassay.mutation.semantic_activation import SHIFT_THRESHOLD
 from kernelassay.mutation.semantic_reduction import INIT_IDENTITY
 from kernelassay.mutation.silent import is_free_choice, is_weightless
@@ -18,24 +19,20 @@ from kernelassay.mutation.sites import (
     arguments,
     atom,
     bare,
-    call_name,
     change_operator,
-    field,
     in_bound,
     number,
-    operator,
     outer,
 )
 from kernelassay.mutation.tree import KernelTree, delete, insert, mutation, replace
 from kernelassay.mutation.uniformity import interchangeable
 
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 _FLOAT_MAX = 3.4028235e38
 #: Start values of a maximum or minimum; a sixteenth more or less is the same start value.
 _SENTINEL = 1e30
 
 
-def _float_constant(factor: float, instead_of_zero: float) -> _Find:
+def _float_constant(factor: float, instead_of_zero: float) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for node in tree.nodes("number_literal"):
             value = number(tree, node)
@@ -79,7 +76,7 @@ def _spell(value: float, like: str) -> str:
     )
 
 
-def _integer_constant(step: int) -> _Find:
+def _integer_constant(step: int) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for node in tree.nodes("number_literal"):
             text = tree.text(node)
@@ -101,7 +98,7 @@ def _is_structural(tree: KernelTree, node: Node) -> bool:
     call = tree.enclosing(node, "call_expression", "expression_statement")
     if call is None or call.type != "call_expression":
         return False
-    name = call_name(tree, call)
+    name = callee(tree, call)
     return name.endswith("_sync") or name.startswith("__sync")
 
 
@@ -124,7 +121,7 @@ def _negate_operand(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(delete((node.start_byte, argument.start_byte)))
         elif node.type == "call_expression":
             given = arguments(node)
-            if call_name(tree, node) not in _ONE_ARGUMENT or len(given) != 1:
+            if callee(tree, node) not in _ONE_ARGUMENT or len(given) != 1:
                 continue
             signed = bare(given[0]).type == "unary_expression"
             if not signed and not _is_difference(tree, given[0]):
@@ -162,7 +159,7 @@ def _owns_sign(tree: KernelTree, node: Node) -> bool:
     if parent.type == "argument_list":
         call = tree.parent(parent)
         # The call's own argument is negated as a whole; even functions do not see the sign.
-        return call is None or call_name(tree, call) not in _EVEN | _ONE_ARGUMENT
+        return call is None or callee(tree, call) not in _EVEN | _ONE_ARGUMENT
     return parent.type != "unary_expression"
 
 
@@ -228,10 +225,6 @@ def _has_exact_opposite(tree: KernelTree, condition: Node) -> bool:
     return all(tree.kind(side) in ("int", "long", "bool") for side in sides)
 
 
-def _pair(before: str, *after: str, params: str = "const float* x, float* y, int n") -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
-
-
 def _moments(start: str) -> str:
     return kernel(
         f"Moments m = {start};\ny[0] = m.mean + x[n];",
@@ -247,13 +240,13 @@ RULES: tuple[Rule, ...] = (
         bug="a constant copied wrongly, such as an epsilon or an activation's coefficient",
         find=unless_owned(_float_constant(1.0625, 1.0), SHIFT_THRESHOLD, INIT_IDENTITY),
         examples=(
-            _pair(
+            example(
                 "float s = 0.0f;\ns += x[0] * 0.5f;\ny[0] = fmaxf(s, 0.0f) + 1e-5f;",
                 "float s = 0.0f;\ns += x[0] * 0.53125f;\ny[0] = fmaxf(s, 0.0f) + 1e-5f;",
                 "float s = 0.0f;\ns += x[0] * 0.5f;\ny[0] = fmaxf(s, 1.0f) + 1e-5f;",
                 "float s = 0.0f;\ns += x[0] * 0.5f;\ny[0] = fmaxf(s, 0.0f) + 1.0625e-05f;",
             ),
-            _pair("float m = -1e38f;\ny[0] = fmaxf(m, x[0]);"),
+            example("float m = -1e38f;\ny[0] = fmaxf(m, x[0]);"),
             Example(
                 _moments("{0.0f, 0.0f, 0.0f}"),
                 (_moments("{1.0f, 0.0f, 0.0f}"), _moments("{0.0f, 0.0f, 1.0f}")),
@@ -267,7 +260,7 @@ RULES: tuple[Rule, ...] = (
         bug="a constant copied wrongly, on the other side of its value",
         find=unless_owned(_float_constant(0.9375, -1.0), SHIFT_THRESHOLD, INIT_IDENTITY),
         examples=(
-            _pair(
+            example(
                 "y[0] = x[0] > 0.0f ? x[0] : 2.0f * x[0];",
                 "y[0] = x[0] > -1.0f ? x[0] : 2.0f * x[0];",
                 "y[0] = x[0] > 0.0f ? x[0] : 1.875f * x[0];",
@@ -281,12 +274,12 @@ RULES: tuple[Rule, ...] = (
         bug="an off-by-one in a constant, such as the thread that stores a result",
         find=_integer_constant(1),
         examples=(
-            _pair(
+            example(
                 "if (threadIdx.x == 0) y[3] = x[threadIdx.x] * 2;",
                 "if (threadIdx.x == 1) y[3] = x[threadIdx.x] * 2;",
                 "if (threadIdx.x == 0) y[3] = x[threadIdx.x] * 3;",
             ),
-            _pair(
+            example(
                 "if (threadIdx.x == 0) y[3] = x[n] * 2;",
                 "if (threadIdx.x == 0) y[3] = x[n] * 3;",
             ),
@@ -299,7 +292,7 @@ RULES: tuple[Rule, ...] = (
         bug="an off-by-one in a constant, on the other side",
         find=_integer_constant(-1),
         examples=(
-            _pair(
+            example(
                 "for (int i = 0; i < n - 1; i++) y[i] = (float)(n - 2);",
                 "for (int i = 0; i < n - 1; i++) y[i] = (float)(n - 1);",
             ),
@@ -312,14 +305,14 @@ RULES: tuple[Rule, ...] = (
         bug="a lost or added minus sign, such as in the exponent of a sigmoid",
         find=_negate_operand,
         examples=(
-            _pair("y[0] = x[0] * x[1] + x[2];", "y[0] = -(x[0] * x[1]) + x[2];"),
-            _pair(
+            example("y[0] = x[0] * x[1] + x[2];", "y[0] = -(x[0] * x[1]) + x[2];"),
+            example(
                 "y[0] = 1.0f / (1.0f + expf(-x[0]));",
                 "y[0] = -1.0f / (1.0f + expf(-x[0]));",
                 "y[0] = 1.0f / (-1.0f + expf(-x[0]));",
                 "y[0] = 1.0f / (1.0f + expf(x[0]));",
             ),
-            _pair("y[0] = tanhf(x[0] * x[1]);", "y[0] = tanhf(-(x[0] * x[1]));"),
+            example("y[0] = tanhf(x[0] * x[1]);", "y[0] = tanhf(-(x[0] * x[1]));"),
         ),
     ),
     Rule(
@@ -329,15 +322,15 @@ RULES: tuple[Rule, ...] = (
         bug="an inverted test, such as the slope side of a leaky activation",
         find=_relational_flip,
         examples=(
-            _pair(
+            example(
                 "int i = threadIdx.x;\nif (i < n) y[i] = x[i] > 0.0f ? x[i] : 0.0f;",
                 "int i = threadIdx.x;\nif (i < n) y[i] = x[i] <= 0.0f ? x[i] : 0.0f;",
             ),
-            _pair(
+            example(
                 "float v = x[threadIdx.x];\nif (threadIdx.x == 0) y[0] = v;",
                 "float v = x[threadIdx.x];\nif (threadIdx.x != 0) y[0] = v;",
             ),
-            _pair("if (threadIdx.x == 0) y[0] = x[0];"),
+            example("if (threadIdx.x == 0) y[0] = x[0];"),
         ),
     ),
     Rule(
@@ -347,11 +340,11 @@ RULES: tuple[Rule, ...] = (
         bug="a compound condition that holds too often or too rarely",
         find=_logical_swap,
         examples=(
-            _pair(
+            example(
                 "if (x[0] > x[1] && x[1] > x[2]) y[0] = x[0];",
                 "if (x[0] > x[1] || x[1] > x[2]) y[0] = x[0];",
             ),
-            _pair(
+            example(
                 "if (n > 1 || n > 2 || n > 3) y[0] = x[0];",
                 "if ((n > 1 || n > 2) && n > 3) y[0] = x[0];",
                 "if (n > 1 && n > 2 || n > 3) y[0] = x[0];",
@@ -365,16 +358,16 @@ RULES: tuple[Rule, ...] = (
         bug="the two branches exchanged",
         find=_negate_condition,
         examples=(
-            _pair(
+            example(
                 "if (x[0] > 0.0f) y[0] = x[1] < 0.0f ? x[1] : x[2];",
                 "if (!(x[0] > 0.0f)) y[0] = x[1] < 0.0f ? x[1] : x[2];",
                 "if (x[0] > 0.0f) y[0] = x[1] < 0.0f ? x[2] : x[1];",
             ),
-            _pair(
+            example(
                 "bool on = x[0] > 0.0f;\nif (!on) y[0] = x[1];",
                 "bool on = x[0] > 0.0f;\nif (on) y[0] = x[1];",
             ),
-            _pair("if (threadIdx.x == 0) y[0] = x[0];"),
+            example("if (threadIdx.x == 0) y[0] = x[0];"),
         ),
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.extents import arguments, called, child
+from kernelassay.mutation.nodes import arguments, callee, field
 from kernelassay.mutation.tree import KernelTree
 
 _BLOCK_GROUPS = re.compile(
@@ -22,7 +22,7 @@ _UNNAMED_BLOCK = re.compile(r"(?:\w+\s*::\s*)*this_thread_block\s*\(\s*\)")
 
 def is_block_barrier(tree: KernelTree, call: Node) -> bool:
     """Whether a call is ``__syncthreads()``, or ``sync`` of a group that is the whole block."""
-    if called(tree, call) == "__syncthreads":
+    if callee(tree, call) == "__syncthreads":
         return True
     group = _synchronised(tree, call)
     if group is None:
@@ -32,7 +32,7 @@ def is_block_barrier(tree: KernelTree, call: Node) -> bool:
 
 def is_warp_barrier(tree: KernelTree, call: Node) -> bool:
     """Whether a call is ``__syncwarp()``, or ``sync`` of a tile of a block."""
-    if called(tree, call) == "__syncwarp":
+    if callee(tree, call) == "__syncwarp":
         return True
     group = _synchronised(tree, call)
     return group is not None and group in _groups(tree, call, _TILES)
@@ -40,10 +40,10 @@ def is_warp_barrier(tree: KernelTree, call: Node) -> bool:
 
 def _synchronised(tree: KernelTree, call: Node) -> str | None:
     """The group of ``group.sync()`` or ``cg::sync(group)``."""
-    function = child(call, "function")
+    function = field(call, "function")
     if function.type == "field_expression":
-        method = tree.text(child(function, "field"))
-        return tree.text(child(function, "argument")) if method == "sync" else None
+        method = tree.text(field(function, "field"))
+        return tree.text(field(function, "argument")) if method == "sync" else None
     if tree.text(function).rpartition("::")[2].strip() == "sync" and len(arguments(call)) == 1:
         return tree.text(arguments(call)[0])
     return None

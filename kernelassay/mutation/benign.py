@@ -19,17 +19,15 @@ from kernelassay.mutation.match import (
     added,
     atom,
     binary,
-    calls,
     declared_name,
-    field,
-    names_in,
     number,
-    operator,
     put,
     root_identifier,
     strip,
 )
+from kernelassay.mutation.nodes import calls, field, names_in, operator
 from kernelassay.mutation.precision_reduction import SHUFFLES, adds, halving
+from kernelassay.mutation.precision_sites import stored
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.semantic_reduction import reversed_loop
 from kernelassay.mutation.tree import KernelTree, mutation, replace
@@ -262,10 +260,6 @@ def _shuffled(header: str) -> str:
     )
 
 
-def _stored(value: str) -> str:
-    return kernel(f"    float v = x[threadIdx.x];\n    y[threadIdx.x] = {value};")
-
-
 #: The benign rewrites in their fixed order.
 BENIGN: tuple[Rule, ...] = (
     benign_rule(
@@ -316,13 +310,13 @@ BENIGN: tuple[Rule, ...] = (
         "double-reciprocal",
         "`a / b` to `a * (1 / b)` in double",
         _double_reciprocal,
-        Example(_stored("v / 3.0f"), (_stored("(float)((double)v * (1.0 / (double)3.0f))"),)),
+        Example(stored("v / 3.0f"), (stored("(float)((double)v * (1.0 / (double)3.0f))"),)),
     ),
     benign_rule(
         "regrouped-product",
         "`a * b * c` to `a * (b * c)` where one factor is a literal of ordinary size",
         _regrouped_product,
-        Example(_stored("0.5f * v * (v + 1.0f)"), (_stored("0.5f * (v * (v + 1.0f))"),)),
+        Example(stored("0.5f * v * (v + 1.0f)"), (stored("0.5f * (v * (v + 1.0f))"),)),
     ),
     *GEOMETRY,
 )

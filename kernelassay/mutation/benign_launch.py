@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.match import (
-    binary,
-    call,
-    declared_name,
-    field,
-    is_assigned,
-    strip,
-)
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.match import binary, call, declared_name, is_assigned, strip
+from kernelassay.mutation.nodes import field
+from kernelassay.mutation.rule import Edit, Example, Find, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, insert, mutation, replace
 
 # -- launch geometry ----------
 
 
-def _block_size(size: int) -> Callable[[KernelTree], Iterator[Mutation]]:
+def _block_size(size: int) -> Find:
     """Another block size where the kernel works for any: index, guard, no shared memory."""
 
     def find(tree: KernelTree) -> Iterator[Mutation]:
@@ -201,9 +195,7 @@ def _strided(grid: str) -> str:
     return kernel(body, grid=grid, block="256")
 
 
-def benign_rule(
-    id_: str, what: str, find: Callable[[KernelTree], Iterator[Mutation]], *examples: Example
-) -> Rule:
+def benign_rule(id_: str, what: str, find: Find, *examples: Example) -> Rule:
     """A benign rewrite."""
     return Rule(id_, "benign", what, "no bug: another correct kernel", find, examples)
 

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from kernelassay.mutation.boundary_tails import is_tail_guard
 from kernelassay.mutation.bounds import guards, halo_tests, warp_combine_tests
-from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.extents import (
-    bare,
-    child,
-    extents,
-)
+from kernelassay.mutation.examples import example
+from kernelassay.mutation.extents import bare, extents
+from kernelassay.mutation.nodes import field
 from kernelassay.mutation.rewrites import moved, without_operand, without_statement
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.rule import Example, Find, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
-_PLANE = "const float* x, float* y, int H, int W, int total"
 _TILE = "const float* x, float* y, int M, int N"
 _HALO = "int h = threadIdx.y - 1, w = threadIdx.x - 1;"
-
-
-def _example(before: str, *after: str, params: str = "const float* x, float* y, int n") -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
 
 
 def _guard_delete(tree: KernelTree) -> Iterator[Mutation]:
@@ -35,7 +27,7 @@ def _guard_delete(tree: KernelTree) -> Iterator[Mutation]:
             if guard.exits:
                 yield mutation(without_statement(tree, owner))
             elif owner.child_by_field_name("alternative") is None:
-                yield mutation(replace(owner, tree.text(child(owner, "consequence"))))
+                yield mutation(replace(owner, tree.text(field(owner, "consequence"))))
         elif owner.type == "init_declarator":
             yield mutation(replace(guard.condition, "true"))
 
@@ -85,24 +77,12 @@ def _drop_conjunct(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(edit)
 
 
-def _rule(
-    name: str,
-    what: str,
-    bug: str,
-    find: Callable[[KernelTree], Iterator[Mutation]],
-    *examples: Example,
-) -> Rule:
-    return Rule(name, "boundary", what, bug, find, examples)
+def _rule(id_: str, what: str, bug: str, find: Find, *examples: Example) -> Rule:
+    return Rule(id_, "boundary", what, bug, find, examples)
 
 
 _GUARDED = f"{_INDEX}\nif (i >= n) return;\ny[i] = x[i];"
 _TILED = "int r = threadIdx.y, c = threadIdx.x;\nif (r < M && c < N) y[r * N + c] = x[0];"
-_PADDED = f"{_HALO}\nfloat v = h >= 0 && h < H ? x[h * W + w] : 0.0f;\ny[w] = v;"
-_POOL = (
-    "int start = threadIdx.x - 1;\nint from = max(start, 0), to = min(start + 3, n);\n"
-    "for (int i = from; i < to; ++i) y[i] = x[i];"
-)
-_SUM = "float s = 0.0f;\nfor (int j = 0; j < n; ++j) s += x[j];\n"
 
 RULES = (
     _rule(
@@ -110,17 +90,17 @@ RULES = (
         "a guard that consists of bound tests removed",
         "threads past the end read and write memory that is not theirs",
         _guard_delete,
-        _example(_GUARDED, f"{_INDEX}\n\ny[i] = x[i];"),
-        _example(f"{_INDEX}\nif (i < n) y[i] = x[i];", f"{_INDEX}\ny[i] = x[i];"),
-        _example(f"{_INDEX}\nbool ok = i < n;", f"{_INDEX}\nbool ok = true;"),
+        example(_GUARDED, f"{_INDEX}\n\ny[i] = x[i];"),
+        example(f"{_INDEX}\nif (i < n) y[i] = x[i];", f"{_INDEX}\ny[i] = x[i];"),
+        example(f"{_INDEX}\nbool ok = i < n;", f"{_INDEX}\nbool ok = true;"),
     ),
     _rule(
         "guard-off-by-one-loose",
         "`i < n` to `i <= n`",
         "one element past the end passes the guard",
         _off_by_one_loose,
-        _example(_GUARDED, _GUARDED.replace(">=", ">")),
-        _example(
+        example(_GUARDED, _GUARDED.replace(">=", ">")),
+        example(
             _TILED,
             _TILED.replace("r < M", "r <= M"),
             _TILED.replace("c < N", "c <= N"),
@@ -132,8 +112,8 @@ RULES = (
         "`i < n` to `i < n - 1`",
         "the last element is left out",
         _off_by_one_tight,
-        _example(_GUARDED, _GUARDED.replace("i >= n", "i >= n - 1")),
-        _example(
+        example(_GUARDED, _GUARDED.replace("i >= n", "i >= n - 1")),
+        example(
             f"{_INDEX}\nif (n > i) y[i] = x[i];",
             f"{_INDEX}\nif (n - 1 > i) y[i] = x[i];",
         ),
@@ -143,7 +123,7 @@ RULES = (
         "the guard's size replaced by another guard's size of the same kernel",
         "height and width mixed up: unnoticed on square shapes",
         _guard_wrong_size,
-        _example(
+        example(
             _TILED,
             _TILED.replace("r < M", "r < N"),
             _TILED.replace("c < N", "c < M"),
@@ -155,7 +135,7 @@ RULES = (
         "`r < M && c < N` to one of the two",
         "one dimension of a tile is not guarded",
         _drop_conjunct,
-        _example(
+        example(
             _TILED,
             _TILED.replace("r < M && c < N", "c < N"),
             _TILED.replace("r < M && c < N", "r < M"),

@@ -13,18 +13,7 @@ from math import prod
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.extents import (
-    arguments,
-    bare,
-    called,
-    child,
-    compact,
-    floor_of_ceil,
-    literal,
-    operator,
-    scaled,
-    shifted,
-)
+from kernelassay.mutation.extents import bare, compact, floor_of_ceil, literal, scaled, shifted
 from kernelassay.mutation.geometry import (
     any_block,
     any_grid,
@@ -32,6 +21,7 @@ from kernelassay.mutation.geometry import (
     shuffles,
     stops_extra_block,
 )
+from kernelassay.mutation.nodes import arguments, callee, field, operator
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
@@ -77,7 +67,7 @@ def _assigned(tree: KernelTree, name: str) -> list[Node]:
     """The values that are assigned to a local of ``launch``, or to a member of it."""
     found = []
     for node in tree.launch_nodes("assignment_expression", "update_expression"):
-        target = node.child_by_field_name("left") or child(node, "argument")
+        target = node.child_by_field_name("left") or field(node, "argument")
         if name in {tree.text(n) for n in tree.nodes("identifier", within=target)}:
             found.append(node.child_by_field_name("right") or node)
     return found
@@ -90,7 +80,7 @@ def _declared(tree: KernelTree, name: str) -> Node | None:
 
 def _parts(tree: KernelTree, node: Node) -> tuple[Node, ...]:
     """The extents that an expression of a launch stands for."""
-    if node.type == "call_expression" and called(tree, node) == "dim3":
+    if node.type == "call_expression" and callee(tree, node) == "dim3":
         return tuple(arguments(node))
     if node.type != "identifier":
         return (node,)
@@ -99,13 +89,13 @@ def _parts(tree: KernelTree, node: Node) -> tuple[Node, ...]:
         return (node,)
     if declarator.type == "function_declarator":
         # The grammar takes `dim3 grid(blocks)` for a function that has a parameter.
-        return tuple(child(declarator, "parameters").named_children)
+        return tuple(field(declarator, "parameters").named_children)
     value = declarator.child_by_field_name("value")
     if value is None:
         return (node,)
     if value.type in ("argument_list", "initializer_list"):
         return tuple(value.named_children)
-    if value.type == "call_expression" and called(tree, value) == "dim3":
+    if value.type == "call_expression" and callee(tree, value) == "dim3":
         return tuple(arguments(value))
     return (node,)
 
@@ -235,9 +225,9 @@ def _shared_bytes_halved(tree: KernelTree) -> Iterator[Mutation]:
 def _half(tree: KernelTree, node: Node) -> str:
     """Half of a number of bytes; a literal count in front of ``* sizeof`` is halved itself."""
     if node.type == "binary_expression" and operator(tree, node) == "*":
-        left = child(node, "left")
+        left = field(node, "left")
         if literal(tree, left) is not None:
-            return f"{scaled(tree, left, down=2)} * {tree.text(child(node, 'right'))}"
+            return f"{scaled(tree, left, down=2)} * {tree.text(field(node, 'right'))}"
     return scaled(tree, node, down=2)
 
 

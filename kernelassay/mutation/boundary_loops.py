@@ -19,19 +19,18 @@ from kernelassay.mutation.bounds import (
     loops,
     warp_combine_tests,
 )
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import edited, kernel
 from kernelassay.mutation.extents import (
     bare,
-    child,
     extents,
     floor_of_ceil,
     literal,
-    operator,
     scaled,
     shifted,
     wrap,
 )
 from kernelassay.mutation.geometry import runs_once
+from kernelassay.mutation.nodes import field, operator
 from kernelassay.mutation.rewrites import moved
 from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
@@ -182,9 +181,9 @@ def _last_block_skip(tree: KernelTree) -> Iterator[Mutation]:
         used = {
             tree.text(node)
             for node in tree.nodes("field_expression", within=function)
-            if tree.text(child(node, "argument")) == "blockIdx"
+            if tree.text(field(node, "argument")) == "blockIdx"
         }
-        start = child(function, "body").start_byte
+        start = field(function, "body").start_byte
         for axis in "xyz":
             if f"blockIdx.{axis}" in used:
                 text = f"{{\n    if (blockIdx.{axis} == gridDim.{axis} - 1) return;"
@@ -194,7 +193,7 @@ def _last_block_skip(tree: KernelTree) -> Iterator[Mutation]:
 def _power_of_two_reduction(tree: KernelTree) -> Iterator[Mutation]:
     known = extents(tree)
     for node in tree.nodes("binary_expression"):
-        symbol, right = operator(tree, node), literal(tree, child(node, "right"))
+        symbol, right = operator(tree, node), literal(tree, field(node, "right"))
         if (symbol, right) not in (("/", 2), (">>", 1)):
             continue
         floor = floor_of_ceil(tree, node)
@@ -216,9 +215,8 @@ def _size_round_down(tree: KernelTree) -> Iterator[Mutation]:
         if not tree.is_bound(node) or operator(tree, node) not in ("<", "<=", ">", ">="):
             continue
         sizes = set(known.sizes(tree.function(node)))
-        for field in ("left", "right"):
-            side = bare(child(node, field))
-            other = child(node, "left" if field == "right" else "right")
+        for one, two in (("left", "right"), ("right", "left")):
+            side, other = bare(field(node, one)), field(node, two)
             if side.type == "identifier" and tree.text(side) in sizes and not known.fixed(other):
                 yield mutation(replace(side, f"({tree.text(side)} & ~31)"))
 
@@ -240,14 +238,6 @@ _TILES = "for (int t = 0; t < (n + 15) / 16; ++t) { __syncthreads(); }"
 _STEPS = "for (int k = 0; k < n; k += 16) { __syncthreads(); }"
 
 
-def _example(before: str, *after: str) -> Example:
-    return Example(kernel(before), tuple(kernel(text) for text in after))
-
-
-def _edit(text: str, old: str, new: str) -> Example:
-    return _example(text, text.replace(old, new, 1))
-
-
 LOOP_RULES = (
     Rule(
         "loop-start-plus-one",
@@ -255,7 +245,7 @@ LOOP_RULES = (
         "`for (i = 0` to `i = 1`",
         "a serial loop leaves out its first element",
         _start_plus_one,
-        (_edit(_SERIAL, "j = 0", "j = 1"), _edit(_STEPS, "k = 0", "k = 1")),
+        (edited(_SERIAL, "j = 0", "j = 1"), edited(_STEPS, "k = 0", "k = 1")),
     ),
     Rule(
         "loop-end-minus-one",
@@ -263,7 +253,7 @@ LOOP_RULES = (
         "a loop ends one iteration early",
         "a serial loop leaves out its last element, a halving loop its last step",
         _end_minus_one,
-        (_edit(_SERIAL, "j < n", "j < n - 1"), _edit(_TREE, "s > 0", "s > 1")),
+        (edited(_SERIAL, "j < n", "j < n - 1"), edited(_TREE, "s > 0", "s > 1")),
     ),
     Rule(
         "loop-end-plus-one",
@@ -272,12 +262,12 @@ LOOP_RULES = (
         "a loop reads one element too many",
         _end_plus_one,
         (
-            _edit(
+            edited(
                 "for (int j = 0; j < 4; ++j) y[j] = x[j];",
                 "j < 4",
                 "j < 5",
             ),
-            _edit(
+            edited(
                 "for (int j = 0; j <= n; ++j) y[j] = x[j];",
                 "j <= n",
                 "j <= n + 1",
@@ -290,7 +280,7 @@ LOOP_RULES = (
         "`i < n` to `i <= n` in a loop",
         "a loop reads one element past its row",
         _end_inclusive,
-        (_edit(_SERIAL, "j < n", "j <= n"), _edit(_STRIDED, "c < n", "c <= n")),
+        (edited(_SERIAL, "j < n", "j <= n"), edited(_STRIDED, "c < n", "c <= n")),
     ),
     Rule(
         "loop-step-double",
@@ -299,9 +289,9 @@ LOOP_RULES = (
         "a loop handles every second element",
         _step_double,
         (
-            _edit(_SERIAL, "++j", "j += 2"),
-            _edit(_STRIDED, "blockDim.x", "blockDim.x * 2"),
-            _edit(_TREE, ">>= 1", ">>= 2"),
+            edited(_SERIAL, "++j", "j += 2"),
+            edited(_STRIDED, "blockDim.x", "blockDim.x * 2"),
+            edited(_TREE, ">>= 1", ">>= 2"),
         ),
     ),
     Rule(
@@ -310,7 +300,7 @@ LOOP_RULES = (
         "the ceil-divided tile count to the floor",
         "the last, partial tile is left out",
         _skip_last_tile,
-        (_edit(_TILES, "(n + 15) / 16", "n / 16"), _edit(_STEPS, "k < n", "k + 16 <= n")),
+        (edited(_TILES, "(n + 15) / 16", "n / 16"), edited(_STEPS, "k < n", "k + 16 <= n")),
     ),
 )
 
@@ -320,7 +310,7 @@ FIRST_ELEMENT = Rule(
     "a loop dealt out to threads starts one later",
     "the first element of each row is left out",
     _first_element_skip,
-    (_edit(_STRIDED, "threadIdx.x", "threadIdx.x + 1"),),
+    (edited(_STRIDED, "threadIdx.x", "threadIdx.x + 1"),),
 )
 LAST_ELEMENT = Rule(
     "last-element-skip",
@@ -328,7 +318,7 @@ LAST_ELEMENT = Rule(
     "a loop dealt out to threads ends one earlier",
     "the last element of each row is left out",
     _last_element_skip,
-    (_edit(_STRIDED, "c < n", "c < n - 1"),),
+    (edited(_STRIDED, "c < n", "c < n - 1"),),
 )
 LAST_BLOCK = Rule(
     "last-block-skip",
@@ -350,12 +340,12 @@ POWER_OF_TWO = Rule(
     "a tree reduction that is right only for powers of two",
     _power_of_two_reduction,
     (
-        _edit(
+        edited(
             "for (int m = n; m > 1; m = (m + 1) / 2) {}",
             "(m + 1) / 2",
             "m / 2",
         ),
-        _edit("for (int s = (n + 1) / 2; s > 0; s >>= 1) {}", "(n + 1) / 2", "n / 2"),
+        edited("for (int s = (n + 1) / 2; s > 0; s >>= 1) {}", "(n + 1) / 2", "n / 2"),
     ),
 )
 ROUND_DOWN = Rule(
@@ -364,7 +354,7 @@ ROUND_DOWN = Rule(
     "a run-time size n in a bound to n & ~31",
     "a loop or guard that handles whole warps only",
     _size_round_down,
-    (_edit(_SERIAL, "j < n", "j < (n & ~31)"),),
+    (edited(_SERIAL, "j < n", "j < (n & ~31)"),),
 )
 EARLY_EXIT = Rule(
     "early-exit-block",
@@ -373,7 +363,7 @@ EARLY_EXIT = Rule(
     "a thread that skips one element skips all its later ones",
     _early_exit_block,
     (
-        _edit(
+        edited(
             "for (int c = threadIdx.x; c < n; c += blockDim.x) { if (x[c] < 0.0f) continue; }",
             "continue;",
             "return;",

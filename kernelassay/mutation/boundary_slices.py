@@ -7,27 +7,12 @@ from itertools import islice
 
 from tree_sitter import Node
 
-from kernelassay.mutation.bounds import (
-    loops,
-)
-from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.extents import (
-    arguments,
-    bare,
-    called,
-    child,
-    extents,
-    literal,
-    operator,
-    wrap,
-)
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.bounds import loops
+from kernelassay.mutation.examples import example
+from kernelassay.mutation.extents import bare, extents, literal, wrap
+from kernelassay.mutation.nodes import arguments, callee, field, operator, reads_memory
+from kernelassay.mutation.rule import Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
-
-
-def _reads_memory(tree: KernelTree, node: Node) -> bool:
-    kinds = ("subscript_expression", "pointer_expression", "call_expression")
-    return next(tree.nodes(*kinds, within=node), None) is not None
 
 
 def _empty_slice_init(tree: KernelTree) -> Iterator[Mutation]:
@@ -40,19 +25,19 @@ def _small_slices(tree: KernelTree) -> Iterator[Mutation]:
         if node.type == "assignment_expression":
             size = _slice_size(tree, node)
             if size:
-                value = child(node, "right")
+                value = field(node, "right")
                 yield mutation(replace(value, f"{size} > 1 ? {wrap(tree, value)} : 0.0f"))
         elif node.type == "conditional_expression":
-            then, otherwise = child(node, "consequence"), child(node, "alternative")
-            right = bare(child(node, "condition")).child_by_field_name("right")
+            then, otherwise = field(node, "consequence"), field(node, "alternative")
+            right = bare(field(node, "condition")).child_by_field_name("right")
             if (
                 literal(tree, right) in (0, 1)
-                and "%" not in tree.text(child(node, "condition"))
+                and "%" not in tree.text(field(node, "condition"))
                 and _divides(tree, then)
-                and not _reads_memory(tree, otherwise)
+                and not reads_memory(tree, otherwise)
             ):
                 yield mutation(replace(node, wrap(tree, then)))
-        elif called(tree, node) == "max" and literal(tree, arguments(node)[-1]) == 1:
+        elif callee(tree, node) == "max" and literal(tree, arguments(node)[-1]) == 1:
             yield mutation(replace(node, wrap(tree, arguments(node)[0])))
 
 
@@ -63,7 +48,7 @@ def _slice_size(tree: KernelTree, store: Node) -> str:
     such a loop, else a size computed from parameters.
     """
     function = tree.function(store)
-    left = child(store, "left")
+    left = field(store, "left")
     stores = operator(tree, store) == "=" and left.type == "subscript_expression"
     if not stores or not tree.is_float(left) or not _writes_output(tree, function, left):
         return ""
@@ -85,14 +70,14 @@ def _slice_size(tree: KernelTree, store: Node) -> str:
 def _accumulates(tree: KernelTree, loop: Node) -> bool:
     """Whether a loop folds into a variable or register array from outside of it."""
     inner = {
-        tree.text(child(declarator, "declarator"))
+        tree.text(field(declarator, "declarator"))
         for declarator in tree.nodes("init_declarator", within=loop)
     }
     function = tree.function(loop)
-    for node in tree.nodes("assignment_expression", within=child(loop, "body")):
-        target = child(node, "left")
+    for node in tree.nodes("assignment_expression", within=field(loop, "body")):
+        target = field(node, "left")
         while target.type == "subscript_expression":
-            target = child(target, "argument")
+            target = field(target, "argument")
         name = tree.text(target)
         pointer = "*" in (tree.declared_type(function, name) or "")
         if target.type == "identifier" and name not in inner and not pointer:
@@ -108,7 +93,7 @@ def _is_top_level_extent(tree: KernelTree, name: Node) -> bool:
         return False
     declaration = tree.enclosing(value, "declaration")
     block = tree.parent(declaration) if declaration is not None else None
-    return block is not None and block.id == child(tree.function(name), "body").id
+    return block is not None and block.id == field(tree.function(name), "body").id
 
 
 def _divides(tree: KernelTree, node: Node) -> bool:
@@ -118,7 +103,7 @@ def _divides(tree: KernelTree, node: Node) -> bool:
 
 
 def _writes_output(tree: KernelTree, function: Node, target: Node) -> bool:
-    base = tree.text(child(target, "argument"))
+    base = tree.text(field(target, "argument"))
     return any(
         p.name == base and p.is_pointer and "const" not in p.type_text
         for p in tree.parameters(function)
@@ -128,10 +113,6 @@ def _writes_output(tree: KernelTree, function: Node, target: Node) -> bool:
 _SUM = "float s = 0.0f;\nfor (int j = 0; j < n; ++j) s += x[j];\n"
 
 
-def _example(before: str, after: str) -> Example:
-    return Example(kernel(before), (kernel(after),))
-
-
 EMPTY_SLICE = Rule(
     "empty-slice-init",
     "boundary",
@@ -139,8 +120,8 @@ EMPTY_SLICE = Rule(
     "the special case for an empty or single-element slice is wrong or missing",
     _empty_slice_init,
     (
-        _example(f"{_SUM}y[0] = s / n;", f"{_SUM}y[0] = n > 1 ? (s / n) : 0.0f;"),
-        _example(
+        example(f"{_SUM}y[0] = s / n;", f"{_SUM}y[0] = n > 1 ? (s / n) : 0.0f;"),
+        example(
             "int k = threadIdx.x;\nfloat v = k > 0 ? x[0] / k : 0.0f;",
             "int k = threadIdx.x;\nfloat v = (x[0] / k);",
         ),

@@ -8,19 +8,11 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.bounds import Guard, Loop, as_guard, as_loop, bound_test, flatten, loops
-from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.extents import (
-    arguments,
-    bare,
-    called,
-    child,
-    extents,
-    is_macro_name,
-    literal,
-    operator,
-)
+from kernelassay.mutation.examples import example
+from kernelassay.mutation.extents import bare, extents, is_macro_name, literal
+from kernelassay.mutation.nodes import arguments, callee, field, operator
 from kernelassay.mutation.rewrites import without_operand, without_statement
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.rule import Edit, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 # A size rounded down: `n / 4 * 4`, `(n % 4 == 0 ? n / 4 : 0) * 4`,
@@ -41,7 +33,7 @@ def is_tail_guard(tree: KernelTree, guard: Guard) -> bool:
     test = guard.tests[0]
     index = bare(test.index)
     added = index.type == "binary_expression" and operator(tree, index) == "+"
-    if added and (literal(tree, child(index, "right")) or 0) >= 1:
+    if added and (literal(tree, field(index, "right")) or 0) >= 1:
         return True
     return _REMAINDER.search(extents(tree).expand(test.bound)) is not None
 
@@ -50,12 +42,12 @@ def _multiple_test(tree: KernelTree, node: Node) -> str | None:
     """The operator of ``n % 4 == 0`` (a size and a constant), or None for another node."""
     if node.type != "binary_expression" or operator(tree, node) not in ("==", "!="):
         return None
-    if literal(tree, child(node, "right")) != 0:
+    if literal(tree, field(node, "right")) != 0:
         return None
-    remainder = bare(child(node, "left"))
+    remainder = bare(field(node, "left"))
     if remainder.type != "binary_expression" or operator(tree, remainder) not in ("%", "&"):
         return None
-    size, divisor = child(remainder, "left"), bare(child(remainder, "right"))
+    size, divisor = field(remainder, "left"), bare(field(remainder, "right"))
     known = extents(tree)
     width = literal(tree, known.resolve(divisor)) is not None or is_macro_name(tree, divisor)
     return operator(tree, node) if width and known.fixed(size) else None
@@ -98,7 +90,7 @@ def _continues_loop(tree: KernelTree, node: Node) -> bool:
         return False
     tested = {tree.text(n) for n in tree.nodes("identifier", within=condition)}
     written = {
-        tree.text(child(n, "left" if n.type == "assignment_expression" else "argument"))
+        tree.text(field(n, "left" if n.type == "assignment_expression" else "argument"))
         for n in tree.nodes("assignment_expression", "update_expression", within=before)
     }
     return bool(tested & written & {tree.text(n) for n in tree.nodes("identifier", within=earlier)})
@@ -106,7 +98,7 @@ def _continues_loop(tree: KernelTree, node: Node) -> bool:
 
 def _dropped_branch(tree: KernelTree, node: Node) -> Edit | None:
     alternative = node.child_by_field_name("alternative")
-    condition = child(node, "condition").child_by_field_name("value")
+    condition = field(node, "condition").child_by_field_name("value")
     if condition is None:
         return None
     multiples = [_multiple_test(tree, operand) for operand in flatten(tree, condition, "&&")]
@@ -150,7 +142,7 @@ def _tail_mask_full(tree: KernelTree) -> Iterator[Mutation]:
 def vector_width(tree: KernelTree, node: Node) -> str | None:
     """``4`` for ``min(4, n - i)``."""
     given = arguments(node)
-    if called(tree, node) != "min" or len(given) != 2:
+    if callee(tree, node) != "min" or len(given) != 2:
         return None
     known = extents(tree)
     for width, rest in (given, reversed(given)):
@@ -158,7 +150,7 @@ def vector_width(tree: KernelTree, node: Node) -> str | None:
         difference = left.type == "binary_expression" and operator(tree, left) == "-"
         if literal(tree, known.resolve(width)) is None and not is_macro_name(tree, width):
             continue
-        if difference and known.fixed(child(left, "left")) and not known.fixed(left):
+        if difference and known.fixed(field(left, "left")) and not known.fixed(left):
             return tree.text(width)
     return None
 
@@ -185,10 +177,6 @@ _UNROLLED = """    int i = 0;
     for (; i + 3 < n; i += 4) {}"""
 
 
-def _example(before: str, after: str) -> Example:
-    return Example(kernel(before), (kernel(after),))
-
-
 RULES = (
     Rule(
         "tail-drop",
@@ -197,18 +185,18 @@ RULES = (
         "the last n % 4 elements are never handled",
         _tail_drop,
         (
-            _example(
+            example(
                 (
                     f"{_TAIL}\n    for (int i = n4 * 4 + threadIdx.x; i < n; i += blockDim.x)"
                     " y[i] = x[i];"
                 ),
                 (f"{_TAIL}\n    "),
             ),
-            _example(
+            example(
                 (f"{_UNROLLED}\n    for (; i < n; ++i) y[i] = x[i];"),
                 (f"{_UNROLLED}\n    "),
             ),
-            _example(
+            example(
                 ("if (n % 4 == 0) { y[0] = x[0]; } else { y[1] = x[1]; }"),
                 ("if (n % 4 == 0) { y[0] = x[0]; } else {}"),
             ),
@@ -221,19 +209,19 @@ RULES = (
         "a vector access without the test that the whole vector lies inside",
         _tail_mask_full,
         (
-            _example(
+            example(
                 ("int i = 4 * threadIdx.x;\nif (i + 3 < n) y[i + 3] = x[i + 3];"),
                 ("int i = 4 * threadIdx.x;\nif (true) y[i + 3] = x[i + 3];"),
             ),
-            _example(
+            example(
                 ("if (n % 4 == 0) { y[0] = x[0]; } else { y[1] = x[1]; }"),
                 ("if (true) { y[0] = x[0]; } else { y[1] = x[1]; }"),
             ),
-            _example(
+            example(
                 ("int i = 4 * threadIdx.x;\nint count = min(4, n - i);\ny[i] = count;"),
                 ("int i = 4 * threadIdx.x;\nint count = 4;\ny[i] = count;"),
             ),
-            _example(
+            example(
                 (
                     "int i = 4 * threadIdx.x;\n"
                     "for (int j = 0; j < 4 && i + j < n; ++j) y[i + j] = x[i + j];"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
@@ -17,30 +17,16 @@ from kernelassay.mutation.bounds import (
     is_clip,
     only_statement,
 )
-from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.extents import (
-    arguments,
-    bare,
-    called,
-    child,
-    extents,
-    literal,
-    operator,
-    shifted,
-    wrap,
-)
+from kernelassay.mutation.examples import example
+from kernelassay.mutation.extents import bare, extents, literal, shifted, wrap
+from kernelassay.mutation.nodes import arguments, callee, field, operator, reads_memory
 from kernelassay.mutation.rewrites import moved, without_operand, without_statement
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.rule import Edit, Example, Find, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 _PLANE = "const float* x, float* y, int H, int W, int total"
-_TILE = "const float* x, float* y, int M, int N"
 _HALO = "int h = threadIdx.y - 1, w = threadIdx.x - 1;"
-
-
-def _example(before: str, *after: str, params: str = "const float* x, float* y, int n") -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
 
 
 # -- padding tests ------------------------------------------------------------------------------
@@ -134,7 +120,7 @@ def _guarded_region(tree: KernelTree, guard: Guard) -> list[Node]:
     """The nodes that run only where the guard let them."""
     owner = guard.owner
     if owner.type == "conditional_expression" or (owner.type == "if_statement" and not guard.exits):
-        return [child(owner, "consequence")]
+        return [field(owner, "consequence")]
     statement = owner if owner.type == "if_statement" else tree.parent(owner)
     block = tree.parent(statement) if statement is not None else None
     if statement is None or block is None or owner.type == "return_statement":
@@ -152,7 +138,7 @@ def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
     ):
         if node.type == "call_expression":
             given = arguments(node)
-            if called(tree, node) not in ("max", "min") or len(given) != 2:
+            if callee(tree, node) not in ("max", "min") or len(given) != 2:
                 continue
             if not all(tree.kind(a) in ("int", "long", "unknown") for a in given):
                 continue
@@ -160,10 +146,10 @@ def _window_clip_off(tree: KernelTree) -> Iterator[Mutation]:
             fixed = [a for a in given if known.fixed(a)]
             if vector_width(tree, node) is not None:
                 continue
-            if len(varying) == 1 and _is_edge(tree, called(tree, node), fixed[0]):
+            if len(varying) == 1 and _is_edge(tree, callee(tree, node), fixed[0]):
                 yield mutation(replace(node, wrap(tree, varying[0])))
         elif node.type == "conditional_expression" and is_clip(tree, node):
-            chosen = [child(node, f) for f in ("consequence", "alternative")]
+            chosen = [field(node, f) for f in ("consequence", "alternative")]
             varying = [a for a in chosen if not known.fixed(a)]
             if len(varying) == 1:
                 yield mutation(replace(node, wrap(tree, varying[0])))
@@ -179,16 +165,16 @@ def _is_edge(tree: KernelTree, function: str, node: Node) -> bool:
 
 def _clips(tree: KernelTree, node: Node) -> bool:
     """Whether a statement is ``if (i < 0) i = 0;`` or ``while (i < 0) i += step;``."""
-    test = bound_test(tree, bare(child(child(node, "condition"), "value")), inside=True)
-    body = only_statement(child(node, "consequence" if node.type == "if_statement" else "body"))
+    test = bound_test(tree, bare(field(field(node, "condition"), "value")), inside=True)
+    body = only_statement(field(node, "consequence" if node.type == "if_statement" else "body"))
     if test is None or body.type != "expression_statement" or not body.named_children:
         return False
     assigned = body.named_children[0]
     if assigned.type != "assignment_expression":
         return False
     symbol = "=" if node.type == "if_statement" else "+="
-    same = tree.text(child(assigned, "left")) == tree.text(bare(test.index))
-    fixed = extents(tree).fixed(child(assigned, "right"))
+    same = tree.text(field(assigned, "left")) == tree.text(bare(test.index))
+    fixed = extents(tree).fixed(field(assigned, "right"))
     return same and fixed and operator(tree, assigned) == symbol
 
 
@@ -203,15 +189,10 @@ def _tile_edge_unguarded(tree: KernelTree) -> Iterator[Mutation]:
         if then is None or otherwise is None:
             continue
         if owner.type == "conditional_expression":
-            if _reads_memory(tree, then) and not _reads_memory(tree, otherwise):
+            if reads_memory(tree, then) and not reads_memory(tree, otherwise):
                 yield mutation(replace(owner, wrap(tree, then)))
         elif _stores_constant(tree, otherwise):
             yield mutation(replace(owner, tree.text(then)))
-
-
-def _reads_memory(tree: KernelTree, node: Node) -> bool:
-    kinds = ("subscript_expression", "pointer_expression", "call_expression")
-    return next(tree.nodes(*kinds, within=node), None) is not None
 
 
 def _stores_constant(tree: KernelTree, alternative: Node) -> bool:
@@ -219,23 +200,13 @@ def _stores_constant(tree: KernelTree, alternative: Node) -> bool:
     if statement.type != "expression_statement" or not statement.named_children:
         return False
     stored = statement.named_children[0]
-    return stored.type == "assignment_expression" and not _reads_memory(
-        tree, child(stored, "right")
-    )
+    return stored.type == "assignment_expression" and not reads_memory(tree, field(stored, "right"))
 
 
-def _rule(
-    name: str,
-    what: str,
-    bug: str,
-    find: Callable[[KernelTree], Iterator[Mutation]],
-    *examples: Example,
-) -> Rule:
-    return Rule(name, "boundary", what, bug, find, examples)
+def _rule(id_: str, what: str, bug: str, find: Find, *examples: Example) -> Rule:
+    return Rule(id_, "boundary", what, bug, find, examples)
 
 
-_GUARDED = f"{_INDEX}\nif (i >= n) return;\ny[i] = x[i];"
-_TILED = "int r = threadIdx.y, c = threadIdx.x;\nif (r < M && c < N) y[r * N + c] = x[0];"
 _PADDED = f"{_HALO}\nfloat v = h >= 0 && h < H ? x[h * W + w] : 0.0f;\ny[w] = v;"
 _POOL = (
     "int start = threadIdx.x - 1;\nint from = max(start, 0), to = min(start + 3, n);\n"
@@ -248,8 +219,8 @@ HALO_RULES = (
         "a padding test loses its lower side",
         "the padding before the first row or column reads other data",
         _halo_drop_lower,
-        _example(_PADDED, _PADDED.replace("h >= 0 && h < H", "h < H"), params=_PLANE),
-        _example(
+        example(_PADDED, _PADDED.replace("h >= 0 && h < H", "h < H"), params=_PLANE),
+        example(
             f"{_HALO}\nif ((unsigned)h < (unsigned)H) y[w] = x[h];",
             f"{_HALO}\nif (h < H) y[w] = x[h];",
             params=_PLANE,
@@ -260,8 +231,8 @@ HALO_RULES = (
         "a padding test loses its upper side",
         "the padding after the last row or column reads other data",
         _halo_drop_upper,
-        _example(_PADDED, _PADDED.replace("h >= 0 && h < H", "h >= 0"), params=_PLANE),
-        _example(
+        example(_PADDED, _PADDED.replace("h >= 0 && h < H", "h >= 0"), params=_PLANE),
+        example(
             f"{_HALO}\nif (h < 0 || h >= H) return;\ny[w] = x[h];",
             f"{_HALO}\nif (h < 0) return;\ny[w] = x[h];",
             params=_PLANE,
@@ -272,7 +243,7 @@ HALO_RULES = (
         "one side of a padding test moved by one",
         "a border row or column is taken for padding, or padding for data",
         _halo_off_by_one,
-        _example(
+        example(
             _PADDED,
             _PADDED.replace("h >= 0", "h >= -1"),
             _PADDED.replace("h >= 0", "h > 0"),
@@ -286,14 +257,14 @@ HALO_RULES = (
         "skip-outside to clamp-to-edge",
         "zero padding implemented as replicate padding",
         _halo_clamp,
-        _example(
+        example(
             _PADDED,
             _PADDED.replace("h >= 0 && h < H", "true && true").replace(
                 "x[h *", "x[(h < 0 ? 0 : h > H - 1 ? H - 1 : h) *"
             ),
             params=_PLANE,
         ),
-        _example(
+        example(
             f"{_HALO}\nif (h < 0 || h >= H) return;\ny[w] = x[h];",
             f"{_HALO}\nif (false || false) return;\ny[w] = x[(h < 0 ? 0 : h > H - 1 ? H - 1 : h)];",
             params=_PLANE,
@@ -306,16 +277,16 @@ WINDOW_CLIP = _rule(
     "a window's clip to the image removed on one side",
     "a pooling window at the border reads outside the image",
     _window_clip_off,
-    _example(
+    example(
         _POOL,
         _POOL.replace("max(start, 0)", "start"),
         _POOL.replace("min(start + 3, n)", "(start + 3)"),
     ),
-    _example(
+    example(
         "int i = threadIdx.x - 4;\nwhile (i < 0) i += 2;\ny[i] = x[i];",
         "int i = threadIdx.x - 4;\n\ny[i] = x[i];",
     ),
-    _example(
+    example(
         "int start = threadIdx.x - 1;\nif (start < 0) start = 0;\ny[start] = x[start];",
         "int start = threadIdx.x - 1;\n\ny[start] = x[start];",
     ),
@@ -325,11 +296,11 @@ TILE_EDGE = _rule(
     "a load's fallback value removed, with its test",
     "the last tile is filled from past the edge",
     _tile_edge_unguarded,
-    _example(
+    example(
         f"__shared__ float s[32];\n{_INDEX}\ns[threadIdx.x] = i < n ? x[i] : 0.0f;",
         f"__shared__ float s[32];\n{_INDEX}\ns[threadIdx.x] = x[i];",
     ),
-    _example(
+    example(
         f"__shared__ float s[32];\n{_INDEX}\nif (i < n) s[0] = x[i]; else s[0] = 0.0f;",
         f"__shared__ float s[32];\n{_INDEX}\ns[0] = x[i];",
     ),

@@ -14,15 +14,8 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernelassay.mutation.barriers import is_block_barrier
-from kernelassay.mutation.extents import (
-    bare,
-    child,
-    compact,
-    extents,
-    identifiers,
-    literal,
-    operator,
-)
+from kernelassay.mutation.extents import bare, compact, extents, literal
+from kernelassay.mutation.nodes import field, names_in, operator
 from kernelassay.mutation.tree import KernelTree
 
 MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -108,8 +101,8 @@ def flatten(tree: KernelTree, node: Node, symbol: str) -> list[Node]:
         inner = inner.named_children[0]
     if inner.type == "binary_expression" and operator(tree, inner) == symbol:
         return [
-            *flatten(tree, child(inner, "left"), symbol),
-            *flatten(tree, child(inner, "right"), symbol),
+            *flatten(tree, field(inner, "left"), symbol),
+            *flatten(tree, field(inner, "right"), symbol),
         ]
     return [inner]
 
@@ -118,7 +111,7 @@ def bound_test(tree: KernelTree, node: Node, inside: bool) -> BoundTest | None:
     """``node`` as a bound test, or None."""
     if node.type != "binary_expression" or operator(tree, node) not in MIRRORED:
         return None
-    left, right = child(node, "left"), child(node, "right")
+    left, right = field(node, "left"), field(node, "right")
     if tree.is_float(left) or tree.is_float(right):
         return None
     if "pointer" in (tree.kind(left), tree.kind(right)):
@@ -144,7 +137,7 @@ def _is_common(tree: KernelTree, node: Node) -> bool:
         return False
     known = extents(tree)
     value = known.resolve(node)
-    if value.type == "call_expression" and tree.text(child(value, "function")) == "min":
+    if value.type == "call_expression" and tree.text(field(value, "function")) == "min":
         return "threadIdx" not in known.expand(value)
     name = tree.text(node)
     return any(
@@ -171,13 +164,13 @@ def as_guard(tree: KernelTree, node: Node) -> Guard | None:
         return None
     exits = False
     if node.type == "if_statement" and node.child_by_field_name("alternative") is None:
-        exits = only_statement(child(node, "consequence")).type in _EXITS
+        exits = only_statement(field(node, "consequence")).type in _EXITS
     inner, negated = condition, False
     while True:
         if inner.type == "parenthesized_expression":
             inner = inner.named_children[0]
         elif inner.type == "unary_expression" and operator(tree, inner) == "!":
-            inner, negated = child(inner, "argument"), not negated
+            inner, negated = field(inner, "argument"), not negated
         else:
             break
     symbol = operator(tree, inner) if inner.type == "binary_expression" else ""
@@ -192,9 +185,9 @@ def as_guard(tree: KernelTree, node: Node) -> Guard | None:
 
 def _condition(tree: KernelTree, node: Node) -> Node | None:
     if node.type == "if_statement":
-        return child(node, "condition").child_by_field_name("value")
+        return field(node, "condition").child_by_field_name("value")
     if node.type == "conditional_expression":
-        return None if is_clip(tree, node) else child(node, "condition")
+        return None if is_clip(tree, node) else field(node, "condition")
     if node.type == "init_declarator":
         value = node.child_by_field_name("value")
     else:
@@ -205,11 +198,11 @@ def _condition(tree: KernelTree, node: Node) -> Node | None:
 
 def is_clip(tree: KernelTree, node: Node) -> bool:
     """Whether a ``?:`` over integers returns one of the two values that it compares."""
-    condition = bare(child(node, "condition"))
+    condition = bare(field(node, "condition"))
     if condition.type != "binary_expression" or operator(tree, condition) not in MIRRORED:
         return False
-    compared = {compact(tree.text(bare(child(condition, f)))) for f in ("left", "right")}
-    chosen = [child(node, f) for f in ("consequence", "alternative")]
+    compared = {compact(tree.text(bare(field(condition, f)))) for f in ("left", "right")}
+    chosen = [field(node, f) for f in ("consequence", "alternative")]
     integers = all(tree.kind(n) in ("int", "long", "unknown") for n in chosen)
     return integers and any(compact(tree.text(bare(n))) in compared for n in chosen)
 
@@ -263,7 +256,7 @@ class Loop:
     @property
     def body(self) -> Node:
         """The loop's body."""
-        return child(self.node, "body")
+        return field(self.node, "body")
 
     @property
     def geometric(self) -> bool:
@@ -284,7 +277,7 @@ def as_loop(tree: KernelTree, node: Node) -> Loop | None:
     update = node.child_by_field_name("update")
     if update is None or update.type not in ("update_expression", "assignment_expression"):
         return None
-    target = child(update, "argument" if update.type == "update_expression" else "left")
+    target = field(update, "argument" if update.type == "update_expression" else "left")
     if target.type != "identifier":
         return None
     variable = tree.text(target)
@@ -301,14 +294,14 @@ def _motion(tree: KernelTree, update: Node, variable: str) -> tuple[str, Node | 
     symbol = operator(tree, update)
     if update.type == "update_expression":
         return ("up" if symbol == "++" else "down"), None
-    right = child(update, "right")
+    right = field(update, "right")
     if symbol == "=":
         value = bare(right)
         if value.type != "binary_expression":
             return "", None
-        if tree.text(child(value, "left")) != variable:
+        if tree.text(field(value, "left")) != variable:
             return "", None
-        symbol, right = operator(tree, value) + "=", child(value, "right")
+        symbol, right = operator(tree, value) + "=", field(value, "right")
     motions = {
         "+=": "up",
         "-=": "down",
@@ -324,9 +317,9 @@ def _start(tree: KernelTree, initializer: Node | None, variable: str) -> Node | 
     if initializer is None:
         return None
     for node in tree.nodes("init_declarator", "assignment_expression", within=initializer):
-        field = "declarator" if node.type == "init_declarator" else "left"
-        if tree.text(child(node, field)) == variable:
-            return child(node, "value" if node.type == "init_declarator" else "right")
+        declared = node.type == "init_declarator"
+        if tree.text(field(node, "declarator" if declared else "left")) == variable:
+            return field(node, "value" if declared else "right")
     return None
 
 
@@ -334,11 +327,11 @@ def _end_test(tree: KernelTree, condition: Node, variable: str, motion: str) -> 
     for operand in flatten(tree, condition, "&&"):
         if operand.type != "binary_expression" or operator(tree, operand) not in MIRRORED:
             continue
-        left, right = child(operand, "left"), child(operand, "right")
+        left, right = field(operand, "left"), field(operand, "right")
         symbol = operator(tree, operand)
-        if variable in identifiers(tree, left):
+        if variable in names_in(tree, left):
             test = BoundTest(operand, left, right, symbol, True)
-        elif variable in identifiers(tree, right):
+        elif variable in names_in(tree, right):
             test = BoundTest(operand, right, left, MIRRORED[symbol], True)
         else:
             continue

@@ -1,11 +1,17 @@
-"""Short complete kernel sources for the examples of rules."""
+"""Short complete kernel sources, and the examples of rules made of them."""
 
 from __future__ import annotations
+
+from kernelassay.mutation.rule import Example
+
+PARAMS = "const float* x, float* y, int n"
+ROWS = "const float* x, float* y, int rows, int cols"
+_INDEX = "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
 
 
 def kernel(
     body: str,
-    params: str = "const float* x, float* y, int n",
+    params: str = PARAMS,
     *,
     before: str = "",
     grid: str = "n",
@@ -24,3 +30,19 @@ def kernel(
         f'{head}extern "C" __global__ void k({params}) {{\n{body}\n}}\n\n'
         f"void launch({params}) {{\n    k<<<{config}>>>({names});\n}}\n"
     )
+
+
+def example(before: str, *after: str, params: str = PARAMS, head: str = "") -> Example:
+    """An example of kernels that differ in their body only; ``head`` is text ahead of them."""
+    sources = (kernel(body, params, before=head) for body in after)
+    return Example(kernel(before, params, before=head), tuple(sources))
+
+
+def edited(body: str, old: str, new: str) -> Example:
+    """An example whose rewrite puts ``new`` in place of the first ``old`` of a body."""
+    return example(body, body.replace(old, new, 1))
+
+
+def indexed(params: str, before: str, *after: str) -> Example:
+    """An example of kernels whose threads have a number ``i`` in the grid."""
+    return example(_INDEX + before, *(_INDEX + body for body in after), params=params)

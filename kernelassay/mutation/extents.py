@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from kernelassay.mutation.nodes import arguments, callee, field, operator
 from kernelassay.mutation.tree import KernelTree
 
 _INTEGERS = ("int", "long")
@@ -30,13 +31,6 @@ _ATOMS = frozenset(
 _DEPTH = 6  # how far definitions are followed; deeper chains count as varying
 
 
-def child(node: Node, field: str) -> Node:
-    """The child under ``field``; the caller knows that the grammar always has it."""
-    found = node.child_by_field_name(field)
-    assert found is not None, f"{node.type} has no {field}"
-    return found
-
-
 def bare(node: Node) -> Node:
     """``node`` without parentheses, casts or ``static_cast`` around it."""
     while True:
@@ -44,21 +38,15 @@ def bare(node: Node) -> Node:
         if node.type == "parenthesized_expression":
             inner = node.named_children[0]
         elif node.type == "cast_expression":
-            inner = child(node, "value")
+            inner = field(node, "value")
         elif node.type == "call_expression":
-            function = child(node, "function")
-            arguments = child(node, "arguments").named_children
+            function = field(node, "function")
+            arguments = field(node, "arguments").named_children
             if function.type in ("template_function", "primitive_type") and len(arguments) == 1:
                 inner = arguments[0]
         if inner is None:
             return node
         node = inner
-
-
-def operator(tree: KernelTree, node: Node) -> str:
-    """The operator of a binary, unary, update or assignment expression."""
-    found = node.child_by_field_name("operator")
-    return tree.text(found) if found is not None else ""
 
 
 def compact(text: str) -> str:
@@ -106,24 +94,6 @@ def scaled(tree: KernelTree, node: Node, up: int = 1, down: int = 1) -> str:
     return f"{wrap(tree, node)} * {up}" if up > 1 else f"{wrap(tree, node)} / {down}"
 
 
-def called(tree: KernelTree, call: Node) -> str:
-    """The name of the function that a call expression calls, without template arguments."""
-    function = child(call, "function")
-    if function.type == "template_function":
-        function = child(function, "name")
-    return tree.text(function)
-
-
-def arguments(call: Node) -> list[Node]:
-    """The argument expressions of a call."""
-    return list(child(call, "arguments").named_children)
-
-
-def identifiers(tree: KernelTree, node: Node) -> set[str]:
-    """The names that occur in an expression."""
-    return {tree.text(name) for name in tree.nodes("identifier", within=node)}
-
-
 class Extents:
     """Tells fixed from varying expressions, and follows definitions of locals."""
 
@@ -153,12 +123,12 @@ class Extents:
         for node in tree.nodes("assignment_expression", "update_expression", "pointer_expression"):
             if node.type == "pointer_expression" and operator(tree, node) != "&":
                 continue
-            field = "left" if node.type == "assignment_expression" else "argument"
-            target = child(node, field)
+            assigned = node.type == "assignment_expression"
+            target = field(node, "left" if assigned else "argument")
             if target.type == "identifier":
                 self._written.add((tree.function(node).id, tree.text(target)))
         for node in tree.nodes("call_expression"):
-            self._calls.setdefault(called(tree, node), []).append(node)
+            self._calls.setdefault(callee(tree, node), []).append(node)
 
     # -- definitions ------------------------------------------------------------------------
 
@@ -187,7 +157,7 @@ class Extents:
             inner = self.expand(definition, depth - 1)
             return inner if re.fullmatch(r"[\w.]+", inner) else f"({inner})"
         if node.type == "cast_expression":
-            return self.expand(child(node, "value"), depth)
+            return self.expand(field(node, "value"), depth)
         if not node.children or node.type == "field_expression":
             return compact(self._tree.text(node))
         return "".join(self.expand(part, depth) for part in node.children)
@@ -202,14 +172,14 @@ class Extents:
         if node.type == "identifier":
             return self._fixed_name(node, depth)
         if node.type == "field_expression":
-            owner = tree.text(child(node, "argument"))
+            owner = tree.text(field(node, "argument"))
             return owner not in ("threadIdx", "blockIdx") and self.fixed(
-                child(node, "argument"), depth
+                field(node, "argument"), depth
             )
         if node.type in _OPAQUE or not node.named_children:
             return node.type in ("sizeof_expression", "type_descriptor", "primitive_type")
         if node.type == "call_expression":
-            if self._is_collective(called(tree, node)):
+            if self._is_collective(callee(tree, node)):
                 return False
             return all(self.fixed(argument, depth) for argument in arguments(node))
         return all(
@@ -283,8 +253,8 @@ def terms(tree: KernelTree, node: Node, sign: int = 1) -> list[tuple[int, Node]]
     if inner.type == "binary_expression" and operator(tree, inner) in ("+", "-"):
         right = sign if operator(tree, inner) == "+" else -sign
         return [
-            *terms(tree, child(inner, "left"), sign),
-            *terms(tree, child(inner, "right"), right),
+            *terms(tree, field(inner, "left"), sign),
+            *terms(tree, field(inner, "right"), right),
         ]
     return [(sign, node)]
 
@@ -300,12 +270,12 @@ def floor_of_ceil(tree: KernelTree, node: Node) -> str | None:
     """
     if node.type == "call_expression":
         given = arguments(node)
-        if _CEIL_CALL.fullmatch(called(tree, node)) and len(given) == 2:
+        if _CEIL_CALL.fullmatch(callee(tree, node)) and len(given) == 2:
             return f"{wrap(tree, given[0])} / {wrap(tree, given[1])}"
         return None
     if node.type != "binary_expression":
         return None
-    left, right = child(node, "left"), child(node, "right")
+    left, right = field(node, "left"), field(node, "right")
     match operator(tree, node):
         case "/":
             rest = _without_round_up(tree, left, right, literal(tree, right))
@@ -316,14 +286,14 @@ def floor_of_ceil(tree: KernelTree, node: Node) -> str | None:
             rest = _without_round_up(tree, left, right, divisor)
             return f"{rest} >> {tree.text(right)}" if rest else None
         case "+" if literal(tree, right) == 1 and left.type == "binary_expression":
-            numerator = child(left, "left")
+            numerator = field(left, "left")
             parts = terms(tree, numerator)
             last = parts[-1]
             if operator(tree, left) != "/" or len(parts) < 2:
                 return None
             if last[0] != -1 or literal(tree, last[1]) != 1:
                 return None
-            return f"{_join(tree, parts[:-1])} / {tree.text(child(left, 'right'))}"
+            return f"{_join(tree, parts[:-1])} / {tree.text(field(left, 'right'))}"
     return None
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from kernelassay.mutation.bounds import BoundTest, bound_test, flatten, guards, loops
-from kernelassay.mutation.extents import bare, child, compact, operator
+from kernelassay.mutation.extents import bare, compact
 from kernelassay.mutation.geometry import reached
 from kernelassay.mutation.layout import factors
+from kernelassay.mutation.nodes import field, operator
 from kernelassay.mutation.sites import number, storage
 from kernelassay.mutation.tree import KernelTree
 
@@ -47,9 +48,9 @@ def _ends_scan(tree: KernelTree, literal: Node) -> bool:
     declarator = tree.parent(holder)
     if declarator is None or declarator.type != "init_declarator":
         return False
-    if child(holder, "alternative").id != literal.id or not _scans_up(tree, literal):
+    if field(holder, "alternative").id != literal.id or not _scans_up(tree, literal):
         return False
-    name, test = tree.text(child(declarator, "declarator")), tree.text(child(holder, "condition"))
+    name, test = tree.text(field(declarator, "declarator")), tree.text(field(holder, "condition"))
     return any(
         compact(tree.text(guard.condition)) == compact(test)
         and guard.owner.type == "if_statement"
@@ -86,11 +87,11 @@ def _fill_condition(tree: KernelTree, literal: Node) -> Node | None:
     if holder is None:
         return None
     if holder.type == "conditional_expression":
-        staged = child(holder, "alternative").id == literal.id and _is_staged(tree, holder)
-        return child(holder, "condition") if staged else None
+        staged = field(holder, "alternative").id == literal.id and _is_staged(tree, holder)
+        return field(holder, "condition") if staged else None
     if holder.type != "init_declarator":
         return None
-    name = tree.text(child(holder, "declarator"))
+    name = tree.text(field(holder, "declarator"))
     declaration = tree.parent(holder)
     block = tree.parent(declaration) if declaration is not None else None
     if block is None or not any(_stages(tree, n, name) for n in tree.nodes(within=block)):
@@ -99,10 +100,10 @@ def _fill_condition(tree: KernelTree, literal: Node) -> Node | None:
     if after is None or after.type != "if_statement":
         return None
     sets = any(
-        tree.text(child(n, "left")) == name
+        tree.text(field(n, "left")) == name
         for n in tree.nodes("assignment_expression", within=after)
     )
-    return child(after, "condition").child_by_field_name("value") if sets else None
+    return field(after, "condition").child_by_field_name("value") if sets else None
 
 
 def _is_staged(tree: KernelTree, value: Node) -> bool:
@@ -110,8 +111,8 @@ def _is_staged(tree: KernelTree, value: Node) -> bool:
     return (
         store is not None
         and store.type == "assignment_expression"
-        and child(store, "right").id == value.id
-        and storage(tree, child(store, "left")) == "shared"
+        and field(store, "right").id == value.id
+        and storage(tree, field(store, "left")) == "shared"
     )
 
 
@@ -119,9 +120,9 @@ def _stages(tree: KernelTree, node: Node, name: str) -> bool:
     """Whether a statement writes the variable ``name``, or a lane of it, to shared memory."""
     if node.type != "assignment_expression" or operator(tree, node) != "=":
         return False
-    value = bare(child(node, "right"))
-    base = child(value, "argument") if value.type == "field_expression" else value
-    return tree.text(base) == name and storage(tree, child(node, "left")) == "shared"
+    value = bare(field(node, "right"))
+    base = field(value, "argument") if value.type == "field_expression" else value
+    return tree.text(base) == name and storage(tree, field(node, "left")) == "shared"
 
 
 def _stored_bounds(tree: KernelTree, literal: Node) -> set[str]:
@@ -130,8 +131,8 @@ def _stored_bounds(tree: KernelTree, literal: Node) -> set[str]:
     stores = [
         node
         for node in tree.nodes("assignment_expression", within=function)
-        if bare(child(node, "left")).type == "subscript_expression"
-        and storage(tree, child(node, "left")) == "global"
+        if bare(field(node, "left")).type == "subscript_expression"
+        and storage(tree, field(node, "left")) == "global"
     ]
     found: list[set[str]] = []
     for store in stores:
@@ -154,14 +155,14 @@ def _other_fills(tree: KernelTree, own: Node) -> set[str]:
     found: set[str] = set()
     targets = _tile_of(tree, own)
     for node in tree.nodes("conditional_expression", within=tree.function(own)):
-        alternative = child(node, "alternative")
+        alternative = field(node, "alternative")
         if number(tree, alternative) != 0.0 or not _is_staged(tree, node):
             continue
         store = tree.parent(node)
         assert store is not None
-        if _root(tree, child(store, "left")) in targets:
+        if _root(tree, field(store, "left")) in targets:
             continue
-        found |= {_bound(tree, t) for t in _tests(tree, child(node, "condition")) if t and t.upper}
+        found |= {_bound(tree, t) for t in _tests(tree, field(node, "condition")) if t and t.upper}
     return found
 
 
@@ -169,13 +170,13 @@ def _tile_of(tree: KernelTree, condition: Node) -> set[str]:
     """The shared arrays that are staged in the statement, or the block, of a fill."""
     block = tree.enclosing(condition, "expression_statement", "compound_statement")
     return {
-        _root(tree, child(node, "left"))
+        _root(tree, field(node, "left"))
         for node in tree.nodes("assignment_expression", within=block)
-        if storage(tree, child(node, "left")) == "shared"
+        if storage(tree, field(node, "left")) == "shared"
     }
 
 
 def _root(tree: KernelTree, target: Node) -> str:
     while target.type == "subscript_expression":
-        target = bare(child(target, "argument"))
+        target = bare(field(target, "argument"))
     return tree.text(target)

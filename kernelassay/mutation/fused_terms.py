@@ -9,11 +9,8 @@ from tree_sitter import Node
 
 from kernelassay.mutation.match import (
     LOOPS,
-    arguments,
     binary,
-    calls,
     definition,
-    field,
     is_load,
     number,
     pointer_root,
@@ -24,6 +21,7 @@ from kernelassay.mutation.match import (
     subscript,
     updates,
 )
+from kernelassay.mutation.nodes import arguments, calls, field
 from kernelassay.mutation.tree import KernelTree
 
 BIAS = re.compile(r"bias|beta|shift")

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.bounds import Loop, as_loop, guards, is_shared_out, loops
-from kernelassay.mutation.extents import bare, called, child, extents, literal, operator
+from kernelassay.mutation.extents import bare, extents, literal
+from kernelassay.mutation.nodes import callee, field, inside, operator
 from kernelassay.mutation.tree import KernelTree
 from kernelassay.mutation.warps import is_warp_split
 
@@ -31,7 +32,7 @@ def reached(tree: KernelTree, function: Node) -> list[Node]:
     found, pending = {function.id: function}, [function]
     while pending:
         for call in tree.nodes("call_expression", within=pending.pop()):
-            helper = helpers.get(called(tree, call))
+            helper = helpers.get(callee(tree, call))
             if helper is not None and helper.id not in found:
                 found[helper.id] = helper
                 pending.append(helper)
@@ -77,14 +78,14 @@ def _only_stores(tree: KernelTree, loop: Loop) -> bool:
     if "atomic" in tree.text(body):
         return False
     for node in tree.nodes("assignment_expression", "update_expression", within=body):
-        target = child(node, "left" if node.type == "assignment_expression" else "argument")
+        target = field(node, "left" if node.type == "assignment_expression" else "argument")
         inside_loop = tree.enclosing(node, *_LOOPS)
         if target.type == "subscript_expression":
             if operator(tree, node) != "=" and _is_pointer(tree, target):
                 return False
             continue
         while target.type in ("field_expression", "pointer_expression"):
-            target = child(target, "argument")
+            target = field(target, "argument")
         if target.type != "identifier":
             continue
         declared = tree.declared(target)
@@ -95,7 +96,7 @@ def _only_stores(tree: KernelTree, loop: Loop) -> bool:
 
 
 def _is_pointer(tree: KernelTree, subscript: Node) -> bool:
-    base = bare(child(subscript, "argument"))
+    base = bare(field(subscript, "argument"))
     declared = tree.declared(base) if base.type == "identifier" else None
     return declared is None or "*" in declared.type_text
 
@@ -120,7 +121,7 @@ def repeats_only(tree: KernelTree, step: Node) -> bool:
         for loop in loops(tree)
         if loop.step is not None
         and "gridDim" in extents(tree).expand(loop.step)
-        and (_inside(step, loop.update) or _inside(step, extents(tree).resolve(loop.step)))
+        and (inside(step, loop.update) or inside(step, extents(tree).resolve(loop.step)))
     ]
     return bool(found) and all(repeatable(tree, loop) for loop in found)
 
@@ -172,7 +173,7 @@ def _constant(tree: KernelTree, node: Node, depth: int = 4) -> int | None:
         return int(macro.group(1)) if macro else None
     if node.type != "binary_expression" or operator(tree, node) not in ("*", "/"):
         return None
-    left, right = (_constant(tree, child(node, side), depth - 1) for side in ("left", "right"))
+    left, right = (_constant(tree, field(node, side), depth - 1) for side in ("left", "right"))
     if left is None or not right:
         return None
     return left * right if operator(tree, node) == "*" else left // right
@@ -186,7 +187,7 @@ def _expanded(tree: KernelTree, node: Node, depth: int = 6) -> str:
         if value is not None and not (value.start_byte <= node.start_byte < value.end_byte):
             return f"({_expanded(tree, value, depth - 1)})"
     if node.type == "cast_expression":
-        return _expanded(tree, child(node, "value"), depth)
+        return _expanded(tree, field(node, "value"), depth)
     if not node.children or node.type == "field_expression":
         return "".join(tree.text(node).split())
     return "".join(_expanded(tree, part, depth) for part in node.children)
@@ -200,10 +201,10 @@ def _stores(tree: KernelTree, kernel: Node) -> list[Node]:
     pointers = {p.name for p in tree.parameters(kernel) if p.is_pointer}
     found = []
     for node in tree.nodes("assignment_expression", within=kernel):
-        target = bare(child(node, "left"))
+        target = bare(field(node, "left"))
         if target.type not in ("subscript_expression", "pointer_expression"):
             continue
-        if pointers & set(re.findall(r"\w+", extents(tree).expand(child(target, "argument")))):
+        if pointers & set(re.findall(r"\w+", extents(tree).expand(field(target, "argument")))):
             found.append(node)
     return found
 
@@ -218,10 +219,6 @@ def _grid_strides(tree: KernelTree, kernel: Node, axis: str) -> list[Loop]:
     ]
 
 
-def _inside(node: Node, around: Node) -> bool:
-    return around.start_byte <= node.start_byte and node.end_byte <= around.end_byte
-
-
 def any_grid(tree: KernelTree, kernel: Node, axis: str) -> bool:
     """Whether a kernel gives one result for every extent of its grid along ``axis``.
 
@@ -234,7 +231,7 @@ def any_grid(tree: KernelTree, kernel: Node, axis: str) -> bool:
         bool(found)
         and all(repeatable(tree, loop) for loop in found)
         and all(block not in tree.text(loop.body) for loop in found)
-        and all(any(_inside(s, loop.body) for loop in found) for s in _stores(tree, kernel))
+        and all(any(inside(s, loop.body) for loop in found) for s in _stores(tree, kernel))
     )
 
 
@@ -252,7 +249,7 @@ def stops_extra_block(tree: KernelTree, kernel: Node, axis: str) -> bool:
                 continue
             if guard.exits or guard.owner.type == "init_declarator":
                 return True
-            if all(_inside(store, guard.owner) for store in own):
+            if all(inside(store, guard.owner) for store in own):
                 return True
     return any_grid(tree, kernel, axis)
 
@@ -356,7 +353,7 @@ def _is_own_lane(tree: KernelTree, node: Node, larger: bool) -> bool:
 
 def _in_header(tree: KernelTree, node: Node) -> bool:
     loop = tree.enclosing(node, "for_statement")
-    return loop is not None and node.end_byte <= child(loop, "body").start_byte
+    return loop is not None and node.end_byte <= field(loop, "body").start_byte
 
 
 def _follows_block(tree: KernelTree, use: Node, axis: str, larger: bool) -> bool:
@@ -364,13 +361,13 @@ def _follows_block(tree: KernelTree, use: Node, axis: str, larger: bool) -> bool
     if _in_header(tree, use):
         node = tree.enclosing(use, "for_statement")
         loop = as_loop(tree, node) if node is not None else None
-        in_start = loop is not None and loop.start is not None and _inside(use, loop.start)
+        in_start = loop is not None and loop.start is not None and inside(use, loop.start)
         if in_start and loop is not None and loop.step is not None:
             follows = f"blockDim.{axis}" in known.expand(loop.step)
             return follows or (larger and _only_stores(tree, loop))
     test = tree.parent(use)
     if test is not None and test.type == "binary_expression" and operator(tree, test) == "==":
-        return literal(tree, child(test, "right")) == 0
+        return literal(tree, field(test, "right")) == 0
     return False
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import example
 from kernelassay.mutation.geometry import repeated_starts
 from kernelassay.mutation.layout import (
     WINDOW,
@@ -22,12 +23,12 @@ from kernelassay.mutation.layout import (
     uncast,
     visible,
 )
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
-from kernelassay.mutation.sites import bare, binaries, field, names, operator, storage
+from kernelassay.mutation.nodes import field, names_in, operator
+from kernelassay.mutation.rule import Edit, Find, Mutation, Rule
+from kernelassay.mutation.sites import bare, binaries, storage
 from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
 from kernelassay.mutation.warps import is_warp_split
 
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 _CHANNEL = re.compile(r"^(c|(ic|oc|ci|co)0?|ch|chan\w*|channel\w*|in_c|out_c|\w+_channel)$", re.I)
 _GROUP = re.compile(r"^(g|grp|group\w*)$", re.I)
 
@@ -99,7 +100,7 @@ def _flattened(tree: KernelTree) -> Iterator[list[Coordinate]]:
     for root in index_roots(tree):
         if _is_shared_address(tree, root) or root.id in repeated:
             continue
-        if any(WINDOW.search(name) for name in names(tree, root)):
+        if any(WINDOW.search(name) for name in names_in(tree, root)):
             continue  # where a window starts, not where its tensor lies
         found = [c for c in coordinates(tree, root) if not _is_thread_term(tree, c)]
         # A single product is an address's part only as a pointer's offset.
@@ -126,12 +127,12 @@ def _is_pointer_offset(tree: KernelTree, root: Node) -> bool:
 
 def _is_thread_term(tree: KernelTree, coordinate: Coordinate) -> bool:
     """A thread's own offset within its block is no coordinate of the tensor."""
-    used = names(tree, coordinate.term)
+    used = names_in(tree, coordinate.term)
     return bool(used & {"threadIdx", "blockDim", "gridDim"})
 
 
 def _is_channel(tree: KernelTree, coordinate: Coordinate) -> bool:
-    return any(_CHANNEL.match(name) for name in names(tree, coordinate.value))
+    return any(_CHANNEL.match(name) for name in names_in(tree, coordinate.value))
 
 
 def _is_group(tree: KernelTree, coordinate: Coordinate) -> bool:
@@ -147,7 +148,7 @@ def _remove(tree: KernelTree, coordinate: Coordinate) -> Edit:
     return replace(coordinate.value, "0")
 
 
-def _drop_coordinate(choose: Callable[[KernelTree, list[Coordinate]], list[Coordinate]]) -> _Find:
+def _drop_coordinate(choose: Callable[[KernelTree, list[Coordinate]], list[Coordinate]]) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for found in _flattened(tree):
             for coordinate in choose(tree, found):
@@ -229,12 +230,7 @@ def _operands(tree: KernelTree, node: Node) -> tuple[str, str]:
     return tree.text(left), tree.text(right)
 
 
-def _pair(
-    before: str, *after: str, params: str = "const float* x, float* y, int H, int W"
-) -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
-
-
+_example = partial(example, params="const float* x, float* y, int H, int W")
 _IMAGE = "const float* x, float* y, int N, int C, int H, int W"
 _GROUPED = "const float* x, float* y, int per_group"
 _ROWS = "int r = blockIdx.x;\nint c = threadIdx.x;\ny[{}] = x[0];"
@@ -247,8 +243,8 @@ RULES: tuple[Rule, ...] = (
         bug="a stride of another axis: right only where the two sizes are equal",
         find=_stride_confusion,
         examples=(
-            _pair(_ROWS.format("r * W + c"), _ROWS.format("r * H + c")),
-            _pair(
+            _example(_ROWS.format("r * W + c"), _ROWS.format("r * H + c")),
+            _example(
                 "int taps = H * W;\ny[threadIdx.x * taps] = x[0];",
                 "int taps = W * W;\ny[threadIdx.x * taps] = x[0];",
                 "int taps = H * H;\ny[threadIdx.x * taps] = x[0];",
@@ -263,12 +259,12 @@ RULES: tuple[Rule, ...] = (
         bug="a matrix read or written transposed",
         find=_transposed_access,
         examples=(
-            _pair(_ROWS.format("(long long)r * W + c"), _ROWS.format("(long long)c * W + r")),
-            _pair(
+            _example(_ROWS.format("(long long)r * W + c"), _ROWS.format("(long long)c * W + r")),
+            _example(
                 "int h = threadIdx.y, w = threadIdx.x;\ny[(blockIdx.x * H + h) * W + w] = x[0];",
                 "int h = threadIdx.y, w = threadIdx.x;\ny[(blockIdx.x * H + w) * W + h] = x[0];",
             ),
-            _pair(_ROWS.format("(r + 1) * W + c + 2"), _ROWS.format("(c + 2) * W + r + 1")),
+            _example(_ROWS.format("(r + 1) * W + c + 2"), _ROWS.format("(c + 2) * W + r + 1")),
         ),
     ),
     Rule(
@@ -278,14 +274,14 @@ RULES: tuple[Rule, ...] = (
         bug="every sample reads or writes the first sample",
         find=_drop_coordinate(_batch),
         examples=(
-            _pair(
+            _example(
                 "int n = blockIdx.x, c = blockIdx.y, i = threadIdx.x;\n"
                 "y[((long long)n * C + c) * W + i] = x[0];",
                 "int n = blockIdx.x, c = blockIdx.y, i = threadIdx.x;\n"
                 "y[((long long)0 * C + c) * W + i] = x[0];",
                 params=_IMAGE,
             ),
-            _pair(
+            _example(
                 "const float* row = x + blockIdx.x * W;\ny[blockIdx.x] = row[0];",
                 "const float* row = x;\ny[blockIdx.x] = row[0];",
             ),
@@ -298,7 +294,7 @@ RULES: tuple[Rule, ...] = (
         bug="every channel reads or writes the first channel",
         find=_drop_coordinate(_channel),
         examples=(
-            _pair(
+            _example(
                 "int n = blockIdx.x, c = blockIdx.y, i = threadIdx.x;\n"
                 "y[(n * C + c) * W + i] = x[c];",
                 "int n = blockIdx.x, c = blockIdx.y, i = threadIdx.x;\ny[(n * C) * W + i] = x[c];",
@@ -313,7 +309,7 @@ RULES: tuple[Rule, ...] = (
         bug="every group of a grouped operation reads the first group",
         find=_drop_coordinate(_group),
         examples=(
-            _pair(
+            _example(
                 "int group = blockIdx.x, c = threadIdx.x;\n"
                 "int ic = group * per_group + c;\ny[ic] = x[ic];",
                 "int group = blockIdx.x, c = threadIdx.x;\n"
@@ -329,11 +325,11 @@ RULES: tuple[Rule, ...] = (
         bug="quotient and remainder confused when a flat index is taken apart",
         find=_unravel_swap,
         examples=(
-            _pair(
+            _example(
                 "int i = threadIdx.x;\nint r = i / W;\nint c = i % W;\ny[r] = x[c];",
                 "int i = threadIdx.x;\nint r = i % W;\nint c = i / W;\ny[r] = x[c];",
             ),
-            _pair(
+            _example(
                 "int i = threadIdx.x;\ny[i] = x[i / W % H];",
                 "int i = threadIdx.x;\ny[i] = x[i % W / H];",
             ),

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
 from kernelassay.mutation.cuda_types import member_type
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import example, kernel
 from kernelassay.mutation.extents import extents
 from kernelassay.mutation.geometry import repeated_starts
 from kernelassay.mutation.layout import index_roots, sizes
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
-from kernelassay.mutation.sites import (
-    arguments,
-    binaries,
-    call_name,
-    field,
-    is_store_target,
-    operator,
-    storage,
-    swap,
-)
+from kernelassay.mutation.nodes import callee, field, operator
+from kernelassay.mutation.rule import Edit, Example, Find, Mutation, Rule
+from kernelassay.mutation.sites import arguments, binaries, is_store_target, storage, swap
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 _WEAK = frozenset({"conditional_expression", "assignment_expression", "comma_expression"})
 _WEAK_OPERATORS = frozenset({"<<", ">>", "&", "|", "^", "<", ">", "==", "&&", "||"})
 
@@ -51,7 +42,7 @@ def _role(tree: KernelTree, subscript: Node) -> str:
     return "store" if where == "global" and is_store_target(tree, subscript) else "other"
 
 
-def _shifted(step: int, *roles: str) -> _Find:
+def _shifted(step: int, *roles: str) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for node in tree.nodes("subscript_expression"):
             if _role(tree, node) in roles:
@@ -115,7 +106,7 @@ def _has_stride(tree: KernelTree, root: Node) -> bool:
 
 def _argument_swap(tree: KernelTree) -> Iterator[Mutation]:
     functions = {tree.name(f): f for f in (*tree.device_functions, *tree.kernels)}
-    calls = [(call_name(tree, call), arguments(call)) for call in tree.nodes("call_expression")] + [
+    calls = [(callee(tree, call), arguments(call)) for call in tree.nodes("call_expression")] + [
         (site.kernel, list(site.arguments)) for site in tree.launches()
     ]
     for name, given in calls:
@@ -135,10 +126,6 @@ def _argument_swap(tree: KernelTree) -> Iterator[Mutation]:
             last[spelled] = position
 
 
-def _pair(before: str, *after: str, params: str = "const float* x, float* y, int n") -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
-
-
 _SHARED = "__shared__ float s[8][9];\n{} = x[n];\ny[0] = {};"
 
 RULES: tuple[Rule, ...] = (
@@ -149,13 +136,13 @@ RULES: tuple[Rule, ...] = (
         bug="an off-by-one in an address",
         find=_shifted(1, "other"),
         examples=(
-            _pair(
+            example(
                 "y[n] = x[n] + x[n > 1 ? n : 0] + x[2];",
                 "y[n] = x[n + 1] + x[n > 1 ? n : 0] + x[2];",
                 "y[n] = x[n] + x[(n > 1 ? n : 0) + 1] + x[2];",
                 "y[n] = x[n] + x[n > 1 ? n : 0] + x[3];",
             ),
-            _pair(
+            example(
                 "float r[2];\nr[n] = 1.0f;\n y[n] = 0.0f;",
                 "float r[2];\nr[n + 1] = 1.0f;\n y[n] = 0.0f;",
             ),
@@ -167,7 +154,7 @@ RULES: tuple[Rule, ...] = (
         what="any subscript e to e - 1",
         bug="an off-by-one in an address, on the other side",
         find=_shifted(-1, "other", "shared", "store"),
-        examples=(_pair("y[n] = x[n * 2];", "y[n - 1] = x[n * 2];", "y[n] = x[n * 2 - 1];"),),
+        examples=(example("y[n] = x[n * 2];", "y[n - 1] = x[n * 2];", "y[n] = x[n * 2 - 1];"),),
     ),
     Rule(
         id="index-32bit-truncation",
@@ -177,17 +164,17 @@ RULES: tuple[Rule, ...] = (
         bug="an offset computed in too narrow a type, which wraps on large tensors",
         find=_truncation,
         examples=(
-            _pair(
+            example(
                 "long long i = (long long)blockIdx.x * blockDim.x;\nif (i < n) y[i] = x[i];",
                 "long long i = (signed char)((long long)blockIdx.x * blockDim.x);\n"
                 "if (i < n) y[i] = x[i];",
             ),
-            _pair(
+            example(
                 "const float* row = x + (long long)blockIdx.x * n;\ny[blockIdx.x] = row[0];",
                 "const float* row = x + (signed char)((long long)blockIdx.x * n);\n"
                 "y[blockIdx.x] = row[0];",
             ),
-            _pair("long long size = (long long)n * n;\ny[blockIdx.x] = x[size - 1];"),
+            example("long long size = (long long)n * n;\ny[blockIdx.x] = x[size - 1];"),
         ),
     ),
     Rule(
@@ -197,7 +184,7 @@ RULES: tuple[Rule, ...] = (
         bug="a shared tile read or written transposed",
         find=_shared_transpose,
         examples=(
-            _pair(_SHARED.format("s[n][1]", "s[0][0]"), _SHARED.format("s[1][n]", "s[0][0]")),
+            example(_SHARED.format("s[n][1]", "s[0][0]"), _SHARED.format("s[1][n]", "s[0][0]")),
         ),
     ),
     Rule(
@@ -207,12 +194,12 @@ RULES: tuple[Rule, ...] = (
         bug="an off-by-one in shared memory: a neighbour's element, or past the array",
         find=_shifted(1, "shared"),
         examples=(
-            _pair(
+            example(
                 _SHARED.format("s[n][1]", "1.0f"),
                 _SHARED.format("s[n][2]", "1.0f"),
                 _SHARED.format("s[n + 1][1]", "1.0f"),
             ),
-            _pair(
+            example(
                 "extern __shared__ float s[];\nfloat* t = s + n;\nt[0] = x[0];\ny[0] = x[0];",
                 "extern __shared__ float s[];\nfloat* t = s + n;\nt[1] = x[0];\ny[0] = x[0];",
             ),
@@ -225,7 +212,7 @@ RULES: tuple[Rule, ...] = (
         bug="a lane of a vector load used twice",
         find=_vector_lane_swap,
         examples=(
-            _pair(
+            example(
                 "float4 v = reinterpret_cast<const float4*>(x)[n];\ny[threadIdx.x] = v.x + v.w;",
                 "float4 v = reinterpret_cast<const float4*>(x)[n];\ny[threadIdx.x] = v.y + v.w;",
                 "float4 v = reinterpret_cast<const float4*>(x)[n];\ny[threadIdx.x] = v.x + v.z;",
@@ -256,9 +243,9 @@ RULES: tuple[Rule, ...] = (
         bug="results stored one element too far",
         find=_shifted(1, "store"),
         examples=(
-            _pair("y[n] = x[n];", "y[n + 1] = x[n];"),
-            _pair("atomicAdd(&y[n], x[n]);", "atomicAdd(&y[n + 1], x[n]);"),
-            _pair(
+            example("y[n] = x[n];", "y[n + 1] = x[n];"),
+            example("atomicAdd(&y[n], x[n]);", "atomicAdd(&y[n + 1], x[n]);"),
+            example(
                 "reinterpret_cast<float2*>(y)[n] = make_float2(x[0], x[1]);",
                 "reinterpret_cast<float2*>(y)[n + 1] = make_float2(x[0], x[1]);",
             ),

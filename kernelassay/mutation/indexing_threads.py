@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import example
 from kernelassay.mutation.geometry import repeats_only
 from kernelassay.mutation.layout import factors, uncast
-from kernelassay.mutation.rule import Example, Mutation, Rule
-from kernelassay.mutation.sites import (
-    binaries,
-    field,
-    names,
-    number,
-    operator,
-    storage,
-    swap,
-)
+from kernelassay.mutation.nodes import field, names_in, operator
+from kernelassay.mutation.rule import Find, Mutation, Rule
+from kernelassay.mutation.sites import binaries, number, storage, swap
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 from kernelassay.mutation.warps import lane_of, warp_of
-
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 
 
 def _axes(tree: KernelTree, builtin: str, within: Node | None = None) -> Iterator[tuple[Node, str]]:
@@ -33,7 +24,7 @@ def _axes(tree: KernelTree, builtin: str, within: Node | None = None) -> Iterato
             yield node, tree.text(field(node, "field"))
 
 
-def _axis_swap(builtin: str) -> _Find:
+def _axis_swap(builtin: str) -> Find:
     other = {"x": ("y", "z"), "y": ("x", "z"), "z": ("y", "x")}
 
     def find(tree: KernelTree) -> Iterator[Mutation]:
@@ -65,8 +56,8 @@ def _block_offset(tree: KernelTree, node: Node) -> list[Node] | None:
     """The factors of ``blockIdx.a * size``, written out or behind a variable, else None."""
     found = factors(tree, uncast(node))
     if len(found) == 2:
-        block = [f for f in found if "blockIdx" in names(tree, f)]
-        size = [f for f in found if "blockDim" in names(tree, f) or _is_constant(tree, f)]
+        block = [f for f in found if "blockIdx" in names_in(tree, f)]
+        size = [f for f in found if "blockDim" in names_in(tree, f) or _is_constant(tree, f)]
         if block and size:
             return found  # a runtime size is an address's coordinate: drop-batch-offset
     value = _initialiser(tree, uncast(node))
@@ -184,15 +175,6 @@ def _lane_warp_swap(tree: KernelTree) -> Iterator[Mutation]:
                 yield mutation(*swap(tree, node, nearest))
 
 
-def _pair(
-    before: str, *after: str, params: str = "const float* x, float* y, int n", head: str = ""
-) -> Example:
-    return Example(
-        kernel(before, params, before=head),
-        tuple(kernel(text, params, before=head) for text in after),
-    )
-
-
 _TWO_AXES = "int i = threadIdx.y * n + threadIdx.x;\ny[i] = x[i];"
 _TWO_BLOCKS = "int i = blockIdx.y * n + blockIdx.x;\ny[i] = x[i];"
 _GLOBAL = "int i = {};\nif (i < n) y[i] = x[i];"
@@ -214,12 +196,12 @@ RULES: tuple[Rule, ...] = (
         bug="the axes of a two-dimensional block confused",
         find=_axis_swap("threadIdx"),
         examples=(
-            _pair(
+            example(
                 _TWO_AXES,
                 _TWO_AXES.replace("threadIdx.y", "threadIdx.x"),
                 _TWO_AXES.replace("threadIdx.x", "threadIdx.y"),
             ),
-            _pair("y[threadIdx.x] = x[threadIdx.x];"),
+            example("y[threadIdx.x] = x[threadIdx.x];"),
         ),
     ),
     Rule(
@@ -229,12 +211,12 @@ RULES: tuple[Rule, ...] = (
         bug="the axes of the grid confused, such as row and column tiles",
         find=_axis_swap("blockIdx"),
         examples=(
-            _pair(
+            example(
                 _TWO_BLOCKS,
                 _TWO_BLOCKS.replace("blockIdx.y", "blockIdx.x"),
                 _TWO_BLOCKS.replace("blockIdx.x", "blockIdx.y"),
             ),
-            _pair(
+            example(
                 "y[blockIdx.z] = x[blockIdx.x];",
                 "y[blockIdx.x] = x[blockIdx.x];",
                 "y[blockIdx.z] = x[blockIdx.z];",
@@ -248,7 +230,7 @@ RULES: tuple[Rule, ...] = (
         bug="the number of threads and the number of blocks confused",
         find=_blockdim_to_griddim,
         examples=(
-            _pair(
+            example(
                 _GLOBAL.format("blockIdx.x * blockDim.x + threadIdx.x"),
                 _GLOBAL.format("blockIdx.x * gridDim.x + threadIdx.x"),
             ),
@@ -261,11 +243,11 @@ RULES: tuple[Rule, ...] = (
         bug="every block works on the first block's elements",
         find=_drop_block_offset,
         examples=(
-            _pair(
+            example(
                 _GLOBAL.format("(long long)blockIdx.x * blockDim.x + threadIdx.x"),
                 _GLOBAL.format("threadIdx.x"),
             ),
-            _pair(
+            example(
                 "int row0 = blockIdx.y * 16;\ny[row0 + threadIdx.y] = x[0];",
                 "int row0 = blockIdx.y * 16;\ny[threadIdx.y] = x[0];",
             ),
@@ -279,15 +261,15 @@ RULES: tuple[Rule, ...] = (
         bug="the interleaving of blocks and threads reversed",
         find=_thread_order_swap,
         examples=(
-            _pair(
+            example(
                 _TILE.format("(long long)blockIdx.x * blockDim.x + threadIdx.x"),
                 _TILE.format("(long long)threadIdx.x * gridDim.x + blockIdx.x"),
             ),
-            _pair(
+            example(
                 "int tx = threadIdx.x;\n" + _TILE.format("blockIdx.x * 16 + tx"),
                 "int tx = threadIdx.x;\n" + _TILE.format("tx * gridDim.x + blockIdx.x"),
             ),
-            _pair(_WIDE.format("(long long)blockIdx.x * blockDim.x + threadIdx.x")),
+            example(_WIDE.format("(long long)blockIdx.x * blockDim.x + threadIdx.x")),
         ),
     ),
     Rule(
@@ -298,16 +280,16 @@ RULES: tuple[Rule, ...] = (
         bug="a grid-stride loop that advances by one block only",
         find=_grid_stride_step,
         examples=(
-            _pair(
+            example(
                 "float v = 0.0f;\nfor (int i = 0; i < n; i += blockDim.x * gridDim.x) v += x[i];",
                 "float v = 0.0f;\nfor (int i = 0; i < n; i += blockDim.x) v += x[i];",
             ),
-            _pair(
+            example(
                 "int s = gridDim.x * blockDim.x;\nfor (int i = 0; i < n; i += s) y[i] += x[i];",
                 "int s = gridDim.x * blockDim.x;\n"
                 "for (int i = 0; i < n; i += blockDim.x) y[i] += x[i];",
             ),
-            _pair("for (int i = 0; i < n; i += blockDim.x * gridDim.x) y[i] = x[i];"),
+            example("for (int i = 0; i < n; i += blockDim.x * gridDim.x) y[i] = x[i];"),
         ),
     ),
     Rule(
@@ -317,11 +299,11 @@ RULES: tuple[Rule, ...] = (
         bug="a thread's lane and its warp confused",
         find=_lane_warp_swap,
         examples=(
-            _pair(
+            example(
                 _WARPS.format("threadIdx.x & 31", "threadIdx.x >> 5"),
                 _WARPS.format("threadIdx.x >> 5", "threadIdx.x & 31"),
             ),
-            _pair(
+            example(
                 _WARPS.format("threadIdx.x % WARP", "threadIdx.x / WARP"),
                 _WARPS.format("threadIdx.x / WARP", "threadIdx.x % WARP"),
                 head="#define WARP 32",

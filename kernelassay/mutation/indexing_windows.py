@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import example
 from kernelassay.mutation.indexing_layout import transpose_edits
 from kernelassay.mutation.layout import (
     WINDOW,
@@ -18,19 +18,11 @@ from kernelassay.mutation.layout import (
     sizes,
     uncast,
 )
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
-from kernelassay.mutation.sites import (
-    binaries,
-    change_operator,
-    field,
-    is_store_target,
-    names,
-    operator,
-    storage,
-)
+from kernelassay.mutation.nodes import field, names_in, operator
+from kernelassay.mutation.rule import Edit, Find, Mutation, Rule
+from kernelassay.mutation.sites import binaries, change_operator, is_store_target, storage
 from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
 
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 _PADDING = re.compile(r"(^|_)pad", re.I)
 _STRIDE = re.compile(r"(^|_)stride", re.I)
 _DILATION = re.compile(r"(^|_)dil", re.I)
@@ -38,7 +30,7 @@ _TAPS = re.compile(r"(^|_)(kernel|taps?|filter|window|ksize)", re.I)
 
 
 def _mentions(tree: KernelTree, node: Node, pattern: re.Pattern[str]) -> bool:
-    return any(pattern.search(name) for name in names(tree, node))
+    return any(pattern.search(name) for name in names_in(tree, node))
 
 
 def _padding_terms(tree: KernelTree) -> Iterator[Node]:
@@ -59,7 +51,7 @@ def _drop_padding(tree: KernelTree) -> Iterator[Mutation]:
         yield mutation(delete((field(node, "left").end_byte, node.end_byte)))
 
 
-def _drop_factor(pattern: re.Pattern[str]) -> _Find:
+def _drop_factor(pattern: re.Pattern[str]) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for node in binaries(tree, "*", "/"):
             if not tree.is_integer(node) or not tree.is_index(node):
@@ -111,7 +103,7 @@ def _walks_a_window(tree: KernelTree, body: Node, name: str) -> bool:
     """Whether an input coordinate is computed from the loop variable, a stride or a padding."""
     for root in index_roots(tree):
         inside = body.start_byte <= root.start_byte and root.end_byte <= body.end_byte
-        if inside and name in names(tree, root) and _mentions(tree, root, WINDOW):
+        if inside and name in names_in(tree, root) and _mentions(tree, root, WINDOW):
             return True
     return _walks_from_an_origin(tree, body, name)
 
@@ -120,7 +112,7 @@ def _walks_from_an_origin(tree: KernelTree, body: Node, name: str) -> bool:
     """The same, where ``start = x * stride - padding`` was computed before the loop."""
     for node in tree.nodes("init_declarator", within=body):
         value = node.child_by_field_name("value")
-        if value is None or name not in names(tree, value) or not tree.is_index(value):
+        if value is None or name not in names_in(tree, value) or not tree.is_index(value):
             continue
         for inner in tree.nodes("identifier", within=value):
             declared = tree.declared(inner)
@@ -160,7 +152,7 @@ def _reduced(tree: KernelTree, body: Node, name: str) -> Iterator[Node]:
     """The global reads by ``name`` whose value is accumulated in the loop's own body."""
     for node in tree.nodes("subscript_expression", within=body):
         index = field(node, "indices").named_children[0]
-        if name not in names(tree, index) or is_store_target(tree, node):
+        if name not in names_in(tree, index) or is_store_target(tree, node):
             continue
         update = tree.enclosing(node, "assignment_expression", "expression_statement")
         if update is None or update.type != "assignment_expression":
@@ -202,10 +194,6 @@ def _leading(tree: KernelTree, index: Node) -> Node:
     return factors(tree, product)[-1]
 
 
-def _pair(before: str, *after: str, params: str) -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
-
-
 _CONV = "const float* x, const float* w, float* y, int K, int stride, int pad, int dilation, int L"
 _WINDOW_BODY = (
     "int o = threadIdx.x;\nfloat acc = 0.0f;\nfor (int k = 0; k < K; ++k) {{\n"
@@ -228,8 +216,8 @@ RULES: tuple[Rule, ...] = (
         bug="convolution and correlation confused: the kernel mirrored",
         find=_tap_flip,
         examples=(
-            _pair(_window(_COORDINATE), _window(_COORDINATE, "(K - 1 - k)"), params=_CONV),
-            _pair(
+            example(_window(_COORDINATE), _window(_COORDINATE, "(K - 1 - k)"), params=_CONV),
+            example(
                 "float acc = 0.0f;\nfor (int k = 0; k < cols; ++k) acc += x[k];\ny[0] = acc;",
                 params=_MATRIX,
             ),
@@ -242,7 +230,7 @@ RULES: tuple[Rule, ...] = (
         bug="the padding applied on the wrong side",
         find=_padding_sign,
         examples=(
-            _pair(_window(_COORDINATE), _window("o * stride + pad + k * dilation"), params=_CONV),
+            example(_window(_COORDINATE), _window("o * stride + pad + k * dilation"), params=_CONV),
         ),
     ),
     Rule(
@@ -251,7 +239,9 @@ RULES: tuple[Rule, ...] = (
         what="`o * stride - pad` to `o * stride`",
         bug="the padding ignored",
         find=_drop_padding,
-        examples=(_pair(_window(_COORDINATE), _window("o * stride + k * dilation"), params=_CONV),),
+        examples=(
+            example(_window(_COORDINATE), _window("o * stride + k * dilation"), params=_CONV),
+        ),
     ),
     Rule(
         id="drop-stride",
@@ -259,7 +249,7 @@ RULES: tuple[Rule, ...] = (
         what="the stride removed from an input coordinate",
         bug="the stride ignored: right only for stride one",
         find=_drop_factor(_STRIDE),
-        examples=(_pair(_window(_COORDINATE), _window("o - pad + k * dilation"), params=_CONV),),
+        examples=(example(_window(_COORDINATE), _window("o - pad + k * dilation"), params=_CONV),),
     ),
     Rule(
         id="drop-dilation",
@@ -267,7 +257,7 @@ RULES: tuple[Rule, ...] = (
         what="the dilation removed from an input coordinate",
         bug="the dilation ignored: right only for dilation one",
         find=_drop_factor(_DILATION),
-        examples=(_pair(_window(_COORDINATE), _window("o * stride - pad + k"), params=_CONV),),
+        examples=(example(_window(_COORDINATE), _window("o * stride - pad + k"), params=_CONV),),
     ),
     Rule(
         id="reduce-wrong-axis",
@@ -276,14 +266,14 @@ RULES: tuple[Rule, ...] = (
         bug="a reduction along the wrong dimension: right in shape for square inputs only",
         find=_reduce_wrong_axis,
         examples=(
-            _pair(
+            example(
                 "int r = blockIdx.x;\nfloat s = 0.0f;\n"
                 "for (int k = 0; k < cols; ++k) s += x[r * cols + k];\ny[r] = s;",
                 "int r = blockIdx.x;\nfloat s = 0.0f;\n"
                 "for (int k = 0; k < rows; ++k) s += x[k * cols + r];\ny[r] = s;",
                 params=_MATRIX,
             ),
-            _pair(
+            example(
                 "const float* row = x + (long long)blockIdx.x * cols;\nfloat m = row[0];\n"
                 "for (int k = threadIdx.x; k < cols; k += 32) m = fmaxf(m, row[k]);\ny[0] = m;",
                 "const float* row = x + (long long)blockIdx.x * cols;\nfloat m = row[0];\n"

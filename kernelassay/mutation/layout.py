@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernelassay.mutation.sites import bare, binaries, field, names, operator
+from kernelassay.mutation.nodes import field, names_in, operator
+from kernelassay.mutation.sites import bare, binaries
 from kernelassay.mutation.tree import KernelTree
 
 _GEOMETRY = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
@@ -80,7 +81,7 @@ def coordinates(tree: KernelTree, index: Node, around: Node | None = None) -> li
 
 def is_geometric(tree: KernelTree, node: Node) -> bool:
     """Whether an expression reads the launch geometry itself (``blockDim.x``)."""
-    return bool(names(tree, node) & _GEOMETRY)
+    return bool(names_in(tree, node) & _GEOMETRY)
 
 
 def index_roots(tree: KernelTree) -> Iterator[Node]:
@@ -117,7 +118,7 @@ def sizes(tree: KernelTree, function: Node) -> list[str]:
         declarator, value = field(node, "declarator"), node.child_by_field_name("value")
         if value is None or declarator.type != "identifier" or not tree.is_integer(value):
             continue
-        used, name = names(tree, value), tree.text(declarator)
+        used, name = names_in(tree, value), tree.text(declarator)
         locals_ = {
             n for n in used if tree.declared_type(function, n) is not None and n not in known
         }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernelassay.mutation.rule import Edit
-from kernelassay.mutation.tree import KernelTree
+from kernelassay.mutation.nodes import arguments, callee, calls, field, operator
+from kernelassay.mutation.rule import Edit, Find, Mutation
+from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _PRIMARY = frozenset(
     {
@@ -45,19 +46,6 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 # -- shape of one expression ----------
 
 
-def field(node: Node, name: str) -> Node:
-    """The child of ``node`` under a field that the grammar guarantees."""
-    found = node.child_by_field_name(name)
-    assert found is not None, f"{node.type} has no {name}"
-    return found
-
-
-def operator(tree: KernelTree, node: Node) -> str:
-    """The operator of a binary, unary, update or assignment expression; else empty."""
-    found = node.child_by_field_name("operator")
-    return tree.text(found) if found is not None else ""
-
-
 def strip(node: Node) -> Node:
     """``node`` without the parentheses around it."""
     while node.type in ("parenthesized_expression", "condition_clause") and node.named_children:
@@ -73,30 +61,20 @@ def binary(tree: KernelTree, node: Node, *operators: str) -> tuple[Node, Node] |
     return field(node, "left"), field(node, "right")
 
 
-def callee(tree: KernelTree, node: Node) -> str:
-    """The name of the called function, without template arguments; empty for no call."""
-    if node.type != "call_expression":
-        return ""
-    function = field(node, "function")
-    name = function.child_by_field_name("name") if function.type == "template_function" else None
-    return tree.text(name if name is not None else function)
-
-
-def arguments(node: Node) -> list[Node]:
-    """The arguments of a call."""
-    found = node.child_by_field_name("arguments")
-    return list(found.named_children) if found is not None else []
-
-
 def call(tree: KernelTree, node: Node, *names: str) -> list[Node] | None:
     """The arguments, if ``node`` (in parentheses or not) calls one of ``names``."""
     node = strip(node)
     return arguments(node) if callee(tree, node) in names else None
 
 
-def calls(tree: KernelTree, *names: str, within: Node | None = None) -> Iterator[Node]:
-    """Every call of one of ``names`` in device code (or ``within`` a node)."""
-    return (n for n in tree.nodes("call_expression", within=within) if callee(tree, n) in names)
+def renaming(names: Mapping[str, str]) -> Find:
+    """Finds the calls of some functions, and calls another in the place of each."""
+
+    def find(tree: KernelTree) -> Iterator[Mutation]:
+        for node in calls(tree, *names):
+            yield mutation(replace(field(node, "function"), names[callee(tree, node)]))
+
+    return find
 
 
 def number(tree: KernelTree, node: Node) -> float | None:
@@ -133,11 +111,6 @@ def squash(text: str) -> str:
 def same(tree: KernelTree, one: Node, other: Node) -> bool:
     """Whether two expressions are spelled alike, parentheses around them aside."""
     return squash(tree.text(strip(one))) == squash(tree.text(strip(other)))
-
-
-def names_in(tree: KernelTree, node: Node) -> set[str]:
-    """The identifiers that occur in ``node``."""
-    return {tree.text(n) for n in tree.nodes("identifier", within=node)}
 
 
 def pure(tree: KernelTree, node: Node) -> bool:
@@ -240,6 +213,12 @@ def definition(tree: KernelTree, node: Node) -> Node | None:
     if found is None or is_assigned(tree, function, name):
         return None
     return found
+
+
+def expand(tree: KernelTree, node: Node) -> Node:
+    """``node``, or what the single-valued name it is stands for."""
+    value = definition(tree, node)
+    return strip(value) if value is not None else strip(node)
 
 
 def resolve(tree: KernelTree, node: Node) -> Node:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from kernelassay.mutation.engine import apply
-from kernelassay.mutation.rule import Mutation, Rule
+from kernelassay.mutation.rule import Find, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree
 
-_Find = Callable[[KernelTree], Iterable[Mutation]]
 
-
-def unless_owned(find: _Find, *owners: Rule) -> _Find:
+def unless_owned(find: Find, *owners: Rule) -> Find:
     """The mutations of ``find`` whose text none of the rules ``owners`` makes."""
 
     def found(tree: KernelTree) -> Iterator[Mutation]:

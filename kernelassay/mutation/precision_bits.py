@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
@@ -10,18 +10,16 @@ from kernelassay.mutation.bounds import as_loop
 from kernelassay.mutation.match import (
     LOOPS,
     added,
-    arguments,
     atom,
     binary,
-    callee,
     declared_name,
-    field,
     number,
     pure,
     resolve,
     strip,
     updates,
 )
+from kernelassay.mutation.nodes import arguments, callee, field
 from kernelassay.mutation.precision_sites import (
     accumulator_groups,
     dot,
@@ -32,8 +30,6 @@ from kernelassay.mutation.precision_sites import (
 )
 from kernelassay.mutation.rule import Edit, Example, Mutation
 from kernelassay.mutation.tree import KernelTree, mutation, replace
-
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 
 
 def _temporaries(tree: KernelTree) -> Iterator[Node]:

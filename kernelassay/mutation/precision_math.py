@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
 from kernelassay.mutation.activations import EXP, logistic_argument
-from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.match import (
-    arguments,
     atom,
     binary,
     call,
-    callee,
-    calls,
-    field,
     fit,
     number,
     parse_number,
     pure,
     put,
+    renaming,
     stores,
     strip,
     term,
 )
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.nodes import arguments, callee, calls, field
+from kernelassay.mutation.precision_sites import of_store, precision_rule, stored
+from kernelassay.mutation.rule import Edit, Example, Mutation
 from kernelassay.mutation.semantic_activation import (
     constants,
     is_classical,
@@ -35,7 +33,6 @@ from kernelassay.mutation.semantic_activation import (
 from kernelassay.mutation.semantic_statistics import is_epsilon
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 _Quotient = tuple[Node, Node, Node]  # the division, its dividend, its divisor
 _LOG1P = ("log1pf", "log1p")
 # One Newton step from the bit-level estimate: a relative error of up to 1.8e-3.
@@ -47,14 +44,6 @@ _QUICK = """__device__ float quick_rsqrt(float v) {
 
 
 # -- intrinsics ----------
-
-
-def _rename(**names: str) -> _Find:
-    def find(tree: KernelTree) -> Iterator[Mutation]:
-        for node in calls(tree, *names):
-            yield mutation(replace(field(node, "function"), names[callee(tree, node)]))
-
-    return find
 
 
 def _fast_tanh(tree: KernelTree) -> Iterator[Mutation]:
@@ -232,140 +221,128 @@ def _low_precision_constant(tree: KernelTree) -> Iterator[Mutation]:
 # -- the rules ----------
 
 
-def _stored(value: str) -> str:
-    return kernel(f"    float v = x[threadIdx.x];\n    y[threadIdx.x] = {value};")
-
-
-def _example(before: str, *after: str) -> Example:
-    return Example(_stored(before), tuple(map(_stored, after)))
-
-
-def _rule(id_: str, what: str, bug: str, find: _Find, *examples: Example) -> Rule:
-    return Rule(id_, "precision", what, bug, find, examples)
-
-
 _INTRINSIC = "a fast-math build, or an intrinsic chosen for speed"
 _OVERFLOWS = "the textbook formula: it overflows where the function itself is harmless"
 
-FAST_EXP = _rule(
+FAST_EXP = precision_rule(
     "fast-exp",
     "`expf` to `__expf`",
     _INTRINSIC,
-    _rename(expf="__expf"),
-    _example("expf(v)", "__expf(v)"),
+    renaming({"expf": "__expf"}),
+    of_store("expf(v)", "__expf(v)"),
 )
-FAST_LOG = _rule(
+FAST_LOG = precision_rule(
     "fast-log",
     "`logf`, `log2f`, `log10f` to their intrinsics",
     _INTRINSIC,
-    _rename(logf="__logf", log2f="__log2f", log10f="__log10f"),
-    _example("logf(v)", "__logf(v)"),
+    renaming({"logf": "__logf", "log2f": "__log2f", "log10f": "__log10f"}),
+    of_store("logf(v)", "__logf(v)"),
 )
-FAST_SIN_COS = _rule(
+FAST_SIN_COS = precision_rule(
     "fast-sin-cos",
     "`sinf` to `__sinf`, `cosf` to `__cosf`",
     _INTRINSIC,
-    _rename(sinf="__sinf", cosf="__cosf", tanf="__tanf"),
-    _example("sinf(v) + cosf(v)", "__sinf(v) + cosf(v)", "sinf(v) + __cosf(v)"),
+    renaming({"sinf": "__sinf", "cosf": "__cosf", "tanf": "__tanf"}),
+    of_store("sinf(v) + cosf(v)", "__sinf(v) + cosf(v)", "sinf(v) + __cosf(v)"),
 )
-FAST_POW = _rule(
+FAST_POW = precision_rule(
     "fast-pow",
     "`powf` to `__powf`",
     _INTRINSIC,
-    _rename(powf="__powf"),
-    _example("powf(v, 3.0f)", "__powf(v, 3.0f)"),
+    renaming({"powf": "__powf"}),
+    of_store("powf(v, 3.0f)", "__powf(v, 3.0f)"),
 )
-FAST_TANH = _rule(
+FAST_TANH = precision_rule(
     "fast-tanh",
     "`tanhf` by the fast exponential and the fast division",
     _INTRINSIC,
     _fast_tanh,
-    _example("tanhf(v)", "(1.0f - __fdividef(2.0f, __expf(2.0f * v) + 1.0f))"),
+    of_store("tanhf(v)", "(1.0f - __fdividef(2.0f, __expf(2.0f * v) + 1.0f))"),
 )
-FAST_DIVIDE = _rule(
+FAST_DIVIDE = precision_rule(
     "fast-divide",
     "`a / b` to `__fdividef(a, b)`",
     _INTRINSIC,
     _fast_divide,
-    _example("v / (v + 3.0f)", "__fdividef(v, v + 3.0f)"),
+    of_store("v / (v + 3.0f)", "__fdividef(v, v + 3.0f)"),
 )
-APPROX_RSQRT = _rule(
+APPROX_RSQRT = precision_rule(
     "approx-rsqrt",
     "`1 / sqrtf(v)` to `rsqrtf(v)`; `rsqrtf(v)` to a bit-level estimate with one Newton step",
     "a fast inverse square root",
     _approx_rsqrt,
-    _example("1.0f / sqrtf(v)", "rsqrtf(v)"),
-    Example(_stored("rsqrtf(v)"), (_QUICK + _stored("quick_rsqrt(v)"),)),
+    of_store("1.0f / sqrtf(v)", "rsqrtf(v)"),
+    Example(stored("rsqrtf(v)"), (_QUICK + stored("quick_rsqrt(v)"),)),
 )
-APPROX_SQRT = _rule(
+APPROX_SQRT = precision_rule(
     "approx-sqrt",
     "`sqrtf(v)` to `v * rsqrtf(v)`",
     "a square root by its approximate inverse: not a number at 0",
     _approx_sqrt,
-    _example("sqrtf(v)", "v * rsqrtf(v)"),
+    of_store("sqrtf(v)", "v * rsqrtf(v)"),
 )
-EPS_DROP = _rule(
+EPS_DROP = precision_rule(
     "eps-drop",
     "a stabilising epsilon is removed",
     "a division by zero on constant rows",
     _eps_drop,
-    _example("rsqrtf(v + 1e-5f)", "rsqrtf(v)"),
-    _example("v / fmaxf(v, 1e-8f)", "v / fmaxf(v, 0.0f)"),
+    of_store("rsqrtf(v + 1e-5f)", "rsqrtf(v)"),
+    of_store("v / fmaxf(v, 1e-8f)", "v / fmaxf(v, 0.0f)"),
 )
-EPS_ENLARGE = _rule(
+EPS_ENLARGE = precision_rule(
     "eps-enlarge",
     "a stabilising epsilon becomes ten times as large",
     "the default epsilon of another framework",
     _eps_enlarge,
-    _example("rsqrtf(v + 1e-5f)", "rsqrtf(v + 0.0001f)"),
+    of_store("rsqrtf(v + 1e-5f)", "rsqrtf(v + 0.0001f)"),
 )
-RECIPROCAL_MULTIPLY = _rule(
+RECIPROCAL_MULTIPLY = precision_rule(
     "reciprocal-multiply",
     "`a / b` to `a * (1.0f / b)`",
     "a division hoisted out of a loop: two roundings in place of one",
     _reciprocal_multiply,
-    _example("v / 3.0f", "v * (1.0f / 3.0f)"),
+    of_store("v / 3.0f", "v * (1.0f / 3.0f)"),
 )
-LOG1P_NAIVE = _rule(
+LOG1P_NAIVE = precision_rule(
     "log1p-naive",
     "`log1pf(e)` to `logf(1 + e)`",
     "all digits of a small argument lost in the sum",
     _log1p_naive,
-    _example("log1pf(v)", "logf(1.0f + v)"),
+    of_store("log1pf(v)", "logf(1.0f + v)"),
 )
-EXPM1_NAIVE = _rule(
+EXPM1_NAIVE = precision_rule(
     "expm1-naive",
     "`expm1f(e)` to `expf(e) - 1`",
     "all digits of a small argument lost in the difference",
     _expm1_naive,
-    _example("2.0f * expm1f(v)", "2.0f * (expf(v) - 1.0f)"),
+    of_store("2.0f * expm1f(v)", "2.0f * (expf(v) - 1.0f)"),
 )
-SIGMOID_NAIVE = _rule(
+SIGMOID_NAIVE = precision_rule(
     "sigmoid-naive",
     "`1 / (1 + expf(-v))` to `expf(v) / (1 + expf(v))`",
     _OVERFLOWS,
     _sigmoid_naive,
-    _example("1.0f / (1.0f + expf(-v))", "expf(v) / (1.0f + expf(v))"),
+    of_store("1.0f / (1.0f + expf(-v))", "expf(v) / (1.0f + expf(v))"),
 )
-TANH_NAIVE = _rule(
+TANH_NAIVE = precision_rule(
     "tanh-naive",
     "`tanhf(v)` to the quotient of exponentials",
     _OVERFLOWS,
     _tanh_naive,
-    _example("tanhf(v)", "((expf(v) - expf(-v)) / (expf(v) + expf(-v)))"),
+    of_store("tanhf(v)", "((expf(v) - expf(-v)) / (expf(v) + expf(-v)))"),
 )
-SOFTPLUS_NAIVE = _rule(
+SOFTPLUS_NAIVE = precision_rule(
     "softplus-naive",
     "softplus without its linear branch and without log1p",
     _OVERFLOWS,
     _softplus_naive,
-    _example("v > 20.0f ? v : log1pf(expf(v))", "logf(1.0f + expf(v))"),
-    _example("fmaxf(v, 0.0f) + log1pf(expf(-fabsf(v)))", "logf(1.0f + expf(v))"),
+    of_store("v > 20.0f ? v : log1pf(expf(v))", "logf(1.0f + expf(v))"),
+    of_store("fmaxf(v, 0.0f) + log1pf(expf(-fabsf(v)))", "logf(1.0f + expf(v))"),
 )
-LOW_PRECISION_CONSTANT = _rule(
+LOW_PRECISION_CONSTANT = precision_rule(
     "low-precision-constant",
     "pi, log2(e), sqrt(2) and their kin cut to four digits",
     "a constant typed from memory",
     _low_precision_constant,
-    _example("v * 3.14159265f", "v * 3.141f"),
+    of_store("v * 3.14159265f", "v * 3.141f"),
 )

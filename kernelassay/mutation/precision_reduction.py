@@ -12,17 +12,12 @@ from kernelassay.mutation.activations import EXP, MAX
 from kernelassay.mutation.examples import kernel
 from kernelassay.mutation.match import (
     Update,
-    arguments,
     atom,
     binary,
     call,
-    callee,
-    calls,
     declared_name,
     definition,
-    field,
-    names_in,
-    operator,
+    expand,
     pure,
     put,
     resolve,
@@ -31,6 +26,7 @@ from kernelassay.mutation.match import (
     strip,
     updates,
 )
+from kernelassay.mutation.nodes import arguments, callee, calls, field, names_in, operator
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
 from kernelassay.mutation.semantic_reduction import count_division
 from kernelassay.mutation.tree import KernelTree, mutation, replace
@@ -116,7 +112,7 @@ def _two_moment_struct(tree: KernelTree) -> Iterator[Mutation]:
             continue
         if operator(tree, node) == "+=":
             sides = binary(tree, value, "*")
-            deviation = binary(tree, _expand(tree, sides[0]), "-") if sides else None
+            deviation = binary(tree, expand(tree, sides[0]), "-") if sides else None
             if not deviation or not pure(tree, deviation[0]):
                 return
             one = atom(tree, deviation[0])
@@ -141,7 +137,7 @@ def _squared_deviation(tree: KernelTree, update: Update) -> tuple[str, Node] | N
     sides = binary(tree, update.term, "*")
     if not sides:
         return None
-    deviations = [binary(tree, _expand(tree, side), "-") for side in sides]
+    deviations = [binary(tree, expand(tree, side), "-") for side in sides]
     first, second = deviations
     if not first or not second or not same(tree, first[0], second[0]):
         return None
@@ -149,11 +145,6 @@ def _squared_deviation(tree: KernelTree, update: Update) -> tuple[str, Node] | N
     if mean.type != "identifier" or not same(tree, mean, second[1]) or not pure(tree, first[0]):
         return None
     return atom(tree, first[0]), mean
-
-
-def _expand(tree: KernelTree, node: Node) -> Node:
-    value = definition(tree, node)
-    return strip(value) if value is not None else strip(node)
 
 
 def _subtract_square(tree: KernelTree, function: Node, name: str, mean: Node) -> list[Edit]:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.match import (
-    LOOPS,
-    Update,
-    added,
-    binary,
-    field,
-    resolve,
-    same,
-    strip,
-    updates,
-)
+from kernelassay.mutation.match import LOOPS, Update, added, binary, resolve, same, strip, updates
+from kernelassay.mutation.nodes import field
 from kernelassay.mutation.precision_sites import (
     accumulator_groups,
     dot,
@@ -29,11 +20,9 @@ from kernelassay.mutation.precision_sites import (
     stored,
     stored_values,
 )
-from kernelassay.mutation.rule import Edit, Example, Mutation
+from kernelassay.mutation.rule import Edit, Example, Find, Mutation
 from kernelassay.mutation.semantic_statistics import is_epsilon
 from kernelassay.mutation.tree import KernelTree, mutation, replace
-
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +71,7 @@ FP8 = Rounding("round_to_e4m3({})", _E4M3)
 # -- formats ----------
 
 
-def _accumulator(rounding: Rounding) -> _Find:
+def _accumulator(rounding: Rounding) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for _, changes in accumulator_groups(tree):
             edits = []
@@ -95,7 +84,7 @@ def _accumulator(rounding: Rounding) -> _Find:
     return find
 
 
-def _store_temp(rounding: Rounding) -> _Find:
+def _store_temp(rounding: Rounding) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for value in stored_values(tree):
             yield rounding.mutant(tree, [value])
@@ -103,7 +92,7 @@ def _store_temp(rounding: Rounding) -> _Find:
     return find
 
 
-def _load_temp(rounding: Rounding) -> _Find:
+def _load_temp(rounding: Rounding) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         staged = {v.id for _, values in shared_arrays(tree) for v in values}
         kept = {strip(v).id for v in stored_values(tree)}
@@ -163,7 +152,7 @@ def _product_operands(tree: KernelTree, update: Update) -> Iterator[Node]:
             yield from product
 
 
-def _shared(rounding: Rounding) -> _Find:
+def _shared(rounding: Rounding) -> Find:
     def find(tree: KernelTree) -> Iterator[Mutation]:
         for _, values in shared_arrays(tree):
             if values and not all(is_count(tree, value) for value in values):

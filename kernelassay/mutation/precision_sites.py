@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
@@ -12,18 +12,15 @@ from kernelassay.mutation.match import (
     Update,
     accumulators,
     declared_name,
-    field,
     inputs,
     number,
-    operator,
     pointer_root,
     root_identifier,
     stores,
 )
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.nodes import field, operator
+from kernelassay.mutation.rule import Example, Find, Rule
 from kernelassay.mutation.tree import KernelTree
-
-_Find = Callable[[KernelTree], Iterator[Mutation]]
 
 
 def stored_values(tree: KernelTree) -> Iterator[Node]:
@@ -133,6 +130,6 @@ def of_store(before: str, *after: str) -> Example:
     return Example(stored(before), tuple(map(stored, after)))
 
 
-def precision_rule(id_: str, what: str, bug: str, find: _Find, *examples: Example) -> Rule:
+def precision_rule(id_: str, what: str, bug: str, find: Find, *examples: Example) -> Rule:
     """A rule of the family."""
     return Rule(id_, "precision", what, bug, find, examples)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from kernelassay.mutation.bounds import BoundTest
-from kernelassay.mutation.extents import child, shifted
+from kernelassay.mutation.extents import shifted
+from kernelassay.mutation.nodes import field
 from kernelassay.mutation.rule import Edit
 from kernelassay.mutation.tree import KernelTree, delete, replace
 
@@ -31,7 +32,7 @@ def without_operand(tree: KernelTree, operand: Node) -> Edit | None:
         inner, outer = outer, tree.parent(outer)
     if outer is None or outer.type != "binary_expression":
         return None
-    left, right = child(outer, "left"), child(outer, "right")
+    left, right = field(outer, "left"), field(outer, "right")
     return replace(outer, tree.text(right if left.id == inner.id else left))
 
 

@@ -28,6 +28,10 @@ class Mutation:
     edits: tuple[Edit, ...]
 
 
+Find = Callable[["KernelTree"], Iterable[Mutation]]
+"""What finds the sites of a rule: every mutation of a source, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One source and *all* the texts the rule turns it into, in order."""
@@ -48,5 +52,5 @@ class Rule:
     family: str
     what: str
     bug: str
-    find: Callable[[KernelTree], Iterable[Mutation]]
+    find: Find
     examples: tuple[Example, ...]

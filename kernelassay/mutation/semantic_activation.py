@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
 from kernelassay.mutation.activations import MAX, MIN, activations, clamp_parts
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import example
 from kernelassay.mutation.match import (
-    arguments,
     atom,
     binary,
     call,
-    callee,
-    calls,
-    field,
     number,
     parse_number,
     put,
+    renaming,
     same,
     strip,
 )
+from kernelassay.mutation.nodes import arguments, callee, calls
 from kernelassay.mutation.rule import Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
@@ -187,14 +185,6 @@ def _inner_name(tree: KernelTree, node: Node) -> str:
 # -- bases, complements, powers ----------
 
 
-def _rename(names: dict[str, str]) -> Callable[[KernelTree], Iterator[Mutation]]:
-    def find(tree: KernelTree) -> Iterator[Mutation]:
-        for node in calls(tree, *names):
-            yield mutation(replace(field(node, "function"), names[callee(tree, node)]))
-
-    return find
-
-
 def _one_minus(tree: KernelTree) -> Iterator[Mutation]:
     for node in tree.nodes("binary_expression"):
         sides = binary(tree, node, "-")
@@ -220,10 +210,6 @@ def _drop_square(tree: KernelTree) -> Iterator[Mutation]:
             yield mutation(put(tree, node, tree.text(given[0])))
 
 
-def _example(before: str, *after: str, params: str = "const float* x, float* y, int n") -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
-
-
 _V = "    float v = x[threadIdx.x];\n"
 
 
@@ -233,7 +219,7 @@ def _store(value: str) -> str:
 
 def _pointwise(before: str, *after: str) -> Example:
     """An example whose only difference is the stored value of ``v``."""
-    return _example(_store(before), *map(_store, after))
+    return example(_store(before), *map(_store, after))
 
 
 DROP_ACTIVATION = Rule(
@@ -304,7 +290,7 @@ EXP_BASE = Rule(
     "semantic",
     "expf and exp2f exchanged",
     "base-2 exponentials without the factor log2(e), or with it left over",
-    _rename({"expf": "exp2f", "exp2f": "expf", "__expf": "exp2f", "exp": "exp2", "exp2": "exp"}),
+    renaming({"expf": "exp2f", "exp2f": "expf", "__expf": "exp2f", "exp": "exp2", "exp2": "exp"}),
     (_pointwise("expf(v)", "exp2f(v)"),),
 )
 LOG_BASE = Rule(
@@ -312,7 +298,9 @@ LOG_BASE = Rule(
     "semantic",
     "logf and log2f exchanged; log10f to logf",
     "a logarithm of the wrong base",
-    _rename({"logf": "log2f", "log2f": "logf", "log10f": "logf", "__logf": "log2f", "log": "log2"}),
+    renaming(
+        {"logf": "log2f", "log2f": "logf", "log10f": "logf", "__logf": "log2f", "log": "log2"}
+    ),
     (_pointwise("logf(v)", "log2f(v)"),),
 )
 ONE_MINUS = Rule(

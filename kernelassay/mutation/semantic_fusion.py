@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.activations import recognise
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import indexed
 from kernelassay.mutation.fused_terms import (
     BIAS,
     RESIDUAL,
@@ -22,19 +22,18 @@ from kernelassay.mutation.fused_terms import (
 from kernelassay.mutation.match import (
     atom,
     binary,
-    definition,
-    field,
+    expand,
     fit,
     is_load,
     number,
-    operator,
     pointer_root,
     put,
     squash,
     strip,
     term,
 )
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.nodes import field, operator
+from kernelassay.mutation.rule import Mutation, Rule
 from kernelassay.mutation.semantic_normalise import is_attention_scale
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
@@ -89,11 +88,6 @@ def _drop_residual(tree: KernelTree) -> Iterator[Mutation]:
 # -- the order of an epilogue ----------
 
 
-def _expand(tree: KernelTree, node: Node) -> Node:
-    value = definition(tree, node)
-    return strip(value) if value is not None else strip(node)
-
-
 def _epilogue_reorder(tree: KernelTree) -> Iterator[Mutation]:
     for node in tree.nodes("binary_expression", "call_expression", "conditional_expression"):
         if not tree.is_float(node) or in_sum(tree, node):
@@ -105,7 +99,7 @@ def _epilogue_reorder(tree: KernelTree) -> Iterator[Mutation]:
         found = recognise(tree, node)
         if found is None or found.kind == "softplus":
             continue
-        total = binary(tree, _expand(tree, found.argument), "+")
+        total = binary(tree, expand(tree, found.argument), "+")
         for one, bias in (total, total[::-1]) if total else ():
             if number(tree, one) is None and _is_summand(tree, bias):
                 text = _with_argument(tree, node, found.argument, tree.text(one))
@@ -115,7 +109,7 @@ def _epilogue_reorder(tree: KernelTree) -> Iterator[Mutation]:
 
 def _bias_before_scale(tree: KernelTree, node: Node, left: Node, right: Node) -> Iterator[Mutation]:
     for scaled, bias in ((left, right), (right, left)):
-        factors = binary(tree, _expand(tree, scaled), "*")
+        factors = binary(tree, expand(tree, scaled), "*")
         if not factors or not _is_summand(tree, bias):
             continue
         value, scale = factors if not _is_factor(tree, factors[0]) else factors[::-1]
@@ -152,13 +146,6 @@ def _with_argument(tree: KernelTree, node: Node, argument: Node, text: str) -> s
 
 _BIASED = "const float* x, const float* bias, float* y, int n, int c"
 _SCALED = "const float* x, const float* scale, const float* bias, float* y, int n, int c"
-_INDEX = "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
-
-
-def _example(params: str, before: str, *after: str) -> Example:
-    return Example(
-        kernel(_INDEX + before, params), tuple(kernel(_INDEX + text, params) for text in after)
-    )
 
 
 DROP_BIAS = Rule(
@@ -168,8 +155,8 @@ DROP_BIAS = Rule(
     "the bias was not fused",
     _drop_bias,
     (
-        _example(_BIASED, "    y[i] = x[i] * 2.0f + bias[i % c];", "    y[i] = x[i] * 2.0f;"),
-        _example(
+        indexed(_BIASED, "    y[i] = x[i] * 2.0f + bias[i % c];", "    y[i] = x[i] * 2.0f;"),
+        indexed(
             _BIASED,
             "    float acc = bias[i % c];\n    for (int k = 0; k < c; ++k) acc += x[k];\n"
             "    y[i] = acc;",
@@ -184,12 +171,12 @@ DROP_SCALE = Rule(
     "the scaling was not fused",
     _drop_scale,
     (
-        _example(
+        indexed(
             _SCALED,
             "    y[i] = x[i] * scale[i % c] + bias[i % c];",
             "    y[i] = x[i] + bias[i % c];",
         ),
-        _example(
+        indexed(
             "const float* x, float* y, int n",
             "    const float t1 = x[i] * 2.0f;\n    y[i] = t1;",
             "    const float t1 = x[i];\n    y[i] = t1;",
@@ -203,7 +190,7 @@ DROP_RESIDUAL = Rule(
     "the residual connection was not fused",
     _drop_residual,
     (
-        _example(
+        indexed(
             "const float* x, const float* skip, float* y, int n",
             "    y[i] = x[i / 2] * 2.0f + skip[i];",
             "    y[i] = x[i / 2] * 2.0f;",
@@ -217,12 +204,12 @@ EPILOGUE_REORDER = Rule(
     "the steps of a fused epilogue in the wrong order",
     _epilogue_reorder,
     (
-        _example(
+        indexed(
             _SCALED,
             "    y[i] = x[i] * scale[i % c] + bias[i % c];",
             "    y[i] = (x[i] + bias[i % c]) * scale[i % c];",
         ),
-        _example(
+        indexed(
             _BIASED,
             "    const float t1 = x[i] + bias[i % c];\n    y[i] = fmaxf(t1, 0.0f);",
             "    const float t1 = x[i] + bias[i % c];\n    y[i] = fmaxf(x[i], 0.0f) + bias[i % c];",

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from tree_sitter import Node
 
 from kernelassay.mutation.activations import EXP
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import ROWS, example
 from kernelassay.mutation.match import (
     LOOPS,
     binary,
     call,
-    calls,
     definition,
-    field,
-    names_in,
     number,
-    operator,
     put,
     resolve,
     strip,
     updates,
 )
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.nodes import calls, field, names_in, operator
+from kernelassay.mutation.rule import Mutation, Rule
 from kernelassay.mutation.semantic_reduction import is_count
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
@@ -253,11 +251,7 @@ def _masks_out(tree: KernelTree, holder: Node) -> bool:
 
 # -- the rules ----------
 
-_PARAMS = "const float* x, float* y, int rows, int cols"
-
-
-def _example(before: str, *after: str, params: str = _PARAMS) -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
+_example = partial(example, params=ROWS)
 
 
 def _softmax(value: str) -> str:

@@ -7,14 +7,8 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.fused_terms import (
-    BIAS,
-    in_sum,
-    is_output_index,
-    is_summed,
-    role,
-)
+from kernelassay.mutation.examples import indexed
+from kernelassay.mutation.fused_terms import BIAS, in_sum, is_output_index, is_summed, role
 from kernelassay.mutation.match import (
     LOOPS,
     Store,
@@ -23,11 +17,9 @@ from kernelassay.mutation.match import (
     call,
     declared_name,
     definition,
-    field,
     inputs,
     loads,
     number,
-    operator,
     pointer_root,
     put,
     squash,
@@ -36,7 +28,8 @@ from kernelassay.mutation.match import (
     subscript,
     term,
 )
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.nodes import field, operator
+from kernelassay.mutation.rule import Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, Parameter, mutation, replace
 
 # -- parameters ----------
@@ -288,14 +281,6 @@ def _element(parameter: Parameter) -> str:
 # -- the rules ----------
 
 _BIASED = "const float* x, const float* bias, float* y, int n, int c"
-_SCALED = "const float* x, const float* scale, const float* bias, float* y, int n, int c"
-_INDEX = "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
-
-
-def _example(params: str, before: str, *after: str) -> Example:
-    return Example(
-        kernel(_INDEX + before, params), tuple(kernel(_INDEX + text, params) for text in after)
-    )
 
 
 IGNORE_PARAMETER = Rule(
@@ -305,7 +290,7 @@ IGNORE_PARAMETER = Rule(
     "a learned parameter was taken for its initial value",
     _ignore_parameter,
     (
-        _example(
+        indexed(
             "const float* x, const float* w, float* y, int n",
             "    float acc = 0.0f;\n    for (int k = 0; k < n; ++k) acc += x[k] * w[k];\n"
             "    y[i] = acc;",
@@ -321,12 +306,12 @@ BROADCAST_WRONG_DIM = Rule(
     "a per-channel parameter applied along another axis",
     _broadcast_wrong_dim,
     (
-        _example(
+        indexed(
             _BIASED,
             "    y[i] = x[i] + bias[(i / n) % c];",
             "    y[i] = x[i] + bias[i % c];",
         ),
-        _example(
+        indexed(
             _BIASED,
             "    int row = i / c;\n    int channel = i % c;\n    y[i] = x[i] + bias[channel];",
             "    int row = i / c;\n    int channel = i % c;\n    y[i] = x[i] + bias[row];",
@@ -340,7 +325,7 @@ STALE_OUTPUT = Rule(
     "an element of each tile keeps what the memory held before",
     _stale_output,
     (
-        _example(
+        indexed(
             "const float* x, float* y, int n",
             "    if (i < n) y[i] = x[i];",
             "    if (i < n) if (threadIdx.x != 0) y[i] = x[i];",
@@ -354,7 +339,7 @@ CONSTANT_OUTPUT = Rule(
     "an operation that the reference's parameters make trivial was optimised away",
     _constant_output,
     (
-        _example(
+        indexed(
             "const float* x, float* y, int n",
             "    if (i < n) y[i] = x[i] * 3.0f;",
             "    if (i < n) y[i] = 0.0f;",

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from tree_sitter import Node
 
 from kernelassay.mutation.activations import MAX, MIN
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import ROWS, example
 from kernelassay.mutation.match import (
     LOOPS,
-    arguments,
     atom,
     binary,
-    callee,
-    calls,
     declared_name,
     definition,
-    field,
-    names_in,
     number,
-    operator,
     pure,
     put,
     resolve,
@@ -30,7 +25,8 @@ from kernelassay.mutation.match import (
     strip,
     updates,
 )
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.nodes import arguments, callee, calls, field, names_in, operator
+from kernelassay.mutation.rule import Edit, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _INFINITE = frozenset({"INFINITY", "FLT_MAX", "HUGE_VALF", "CUDART_INF_F"})
@@ -312,16 +308,12 @@ def _is_summed(tree: KernelTree, node: Node) -> bool:
     return False
 
 
-_PARAMS = "const float* x, float* y, int rows, int cols"
 _SUM = (
     "    float acc = 0.0f;\n"
     "    for (int j = 0; j < cols; ++j) {{\n        acc += {term};\n    }}\n"
     "    y[threadIdx.x] = {value};"
 )
-
-
-def _example(before: str, *after: str, params: str = _PARAMS) -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
+_example = partial(example, params=ROWS)
 
 
 def _sum(term: str = "x[j]", value: str = "acc") -> str:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import ROWS, example
 from kernelassay.mutation.match import (
     LOOPS,
     Store,
     atom,
     binary,
-    calls,
     declared_name,
-    field,
     loads,
-    names_in,
-    operator,
     same,
     stores,
     strip,
     subscript,
 )
-from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
+from kernelassay.mutation.nodes import calls, field, names_in, operator
+from kernelassay.mutation.rule import Edit, Mutation, Rule
 from kernelassay.mutation.semantic_reduction import reversed_loop
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
@@ -126,12 +124,8 @@ def _is_header(tree: KernelTree, declarator: Node) -> bool:
 
 # -- the rules ----------
 
-_PARAMS = "const float* x, float* y, int rows, int cols"
 _DOWN = "int j = cols - 1; j >= 0; --j"
-
-
-def _example(before: str, *after: str) -> Example:
-    return Example(kernel(before, _PARAMS), tuple(kernel(text, _PARAMS) for text in after))
+_example = partial(example, params=ROWS)
 
 
 def _scan(first: str, second: str, loop: str = "int j = 0; j < cols; ++j") -> str:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from tree_sitter import Node
 
-from kernelassay.mutation.examples import kernel
+from kernelassay.mutation.examples import ROWS, example
 from kernelassay.mutation.match import (
-    arguments,
     atom,
     binary,
     call,
-    callee,
-    field,
     loads,
-    names_in,
     number,
-    operator,
     pointer_root,
     put,
     resolve,
@@ -27,7 +23,8 @@ from kernelassay.mutation.match import (
     term,
     updates,
 )
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.nodes import arguments, callee, field, names_in, operator
+from kernelassay.mutation.rule import Mutation, Rule
 from kernelassay.mutation.semantic_normalise import RSQRT, SQRT, both_ways
 from kernelassay.mutation.semantic_reduction import count_division
 from kernelassay.mutation.tree import KernelTree, mutation, replace
@@ -170,11 +167,7 @@ def _running_for_batch(tree: KernelTree) -> Iterator[Mutation]:
 
 # -- the rules ----------
 
-_PARAMS = "const float* x, float* y, int rows, int cols"
-
-
-def _example(before: str, *after: str, params: str = _PARAMS) -> Example:
-    return Example(kernel(before, params), tuple(kernel(text, params) for text in after))
+_example = partial(example, params=ROWS)
 
 
 def _variance(count: str, value: str = "sqrtf(var + 1e-5f)") -> str:

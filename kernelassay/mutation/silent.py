@@ -5,7 +5,8 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from kernelassay.mutation.extents import extents
-from kernelassay.mutation.sites import bare, call_name, field, number, operator, outer
+from kernelassay.mutation.nodes import callee, field, operator
+from kernelassay.mutation.sites import bare, number, outer
 from kernelassay.mutation.tree import KernelTree
 from kernelassay.mutation.uniformity import interchangeable
 
@@ -40,7 +41,7 @@ def _loses_sign(tree: KernelTree, node: Node) -> bool:
         left, right = field(around, "left"), field(around, "right")
         return tree.text(bare(left)) == tree.text(bare(right))
     call = tree.parent(around) if around.type == "argument_list" else None
-    return call is not None and call.type == "call_expression" and call_name(tree, call) in _EVEN
+    return call is not None and call.type == "call_expression" and callee(tree, call) in _EVEN
 
 
 def is_weightless(tree: KernelTree, literal: Node) -> bool:

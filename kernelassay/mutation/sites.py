@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from kernelassay.mutation.nodes import callee, field, operator
 from kernelassay.mutation.rule import Edit
 from kernelassay.mutation.tree import KernelTree, insert, replace
 
@@ -39,20 +40,6 @@ _ATOMS = (
     "true",
     "false",
 )
-
-
-def field(node: Node, name: str) -> Node:
-    """The child under a field that the grammar guarantees."""
-    child = node.child_by_field_name(name)
-    if child is None:
-        raise ValueError(f"{node.type} has no field {name!r}")
-    return child
-
-
-def operator(tree: KernelTree, node: Node) -> str:
-    """The operator of a unary, binary or assignment expression; ``""`` for other nodes."""
-    found = node.child_by_field_name("operator")
-    return tree.text(found) if found is not None else ""
 
 
 def binaries(tree: KernelTree, *operators: str, within: Node | None = None) -> Iterator[Node]:
@@ -133,25 +120,10 @@ def _binds(tree: KernelTree, parent: Node, new: str) -> bool:
     )
 
 
-def call_name(tree: KernelTree, call: Node) -> str:
-    """The name of the function a call expression calls."""
-    function = field(call, "function")
-    if function.type == "template_function":
-        function = field(function, "name")
-    return tree.text(function)
-
-
 def arguments(call: Node) -> list[Node]:
     """The argument expressions of a call."""
     listed = call.child_by_field_name("arguments")
     return [] if listed is None else [c for c in listed.named_children if c.type != "comment"]
-
-
-def calls(tree: KernelTree, *names: str, within: Node | None = None) -> Iterator[Node]:
-    """The calls of the named functions, in source order."""
-    for node in tree.nodes("call_expression", within=within):
-        if call_name(tree, node) in names:
-            yield node
 
 
 def in_loop_header(tree: KernelTree, node: Node) -> bool:
@@ -228,11 +200,6 @@ def is_store_target(tree: KernelTree, node: Node) -> bool:
         return (
             call is not None
             and call.type == "call_expression"
-            and call_name(tree, call).startswith("atomic")
+            and callee(tree, call).startswith("atomic")
         )
     return False
-
-
-def names(tree: KernelTree, node: Node) -> set[str]:
-    """The identifiers inside an expression."""
-    return {tree.text(inner) for inner in tree.nodes("identifier", within=node)}

@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.barriers import is_block_barrier, is_warp_barrier
-from kernelassay.mutation.examples import kernel
-from kernelassay.mutation.extents import (
-    arguments,
-    bare,
-    called,
-    child,
-)
+from kernelassay.mutation.examples import edited, example
+from kernelassay.mutation.extents import bare
+from kernelassay.mutation.nodes import arguments, callee, field
 from kernelassay.mutation.rewrites import without_statement
-from kernelassay.mutation.rule import Example, Mutation, Rule
+from kernelassay.mutation.rule import Example, Find, Mutation, Rule
 from kernelassay.mutation.synchronization_exchange import (
     atomic_to_plain,
     double_buffer_no_flip,
@@ -28,7 +24,6 @@ from kernelassay.mutation.tree import KernelTree, delete, mutation, replace
 
 _LOOPS = ("for_statement", "while_statement", "do_statement")
 _NO_STATEMENT = ("comment", "preproc_call")
-Finder = Callable[[KernelTree], Iterator[Mutation]]
 _FENCES = ("__threadfence", "__threadfence_block", "__threadfence_system")
 
 
@@ -153,14 +148,14 @@ def _touches_shared_state(tree: KernelTree, statement: Node) -> bool:
     private = {p.name for p in tree.parameters(function)} if is_kernel else set()
     private |= _register_arrays(tree, function)
     for node in tree.nodes("subscript_expression", "pointer_expression", within=statement):
-        base = bare(child(node, "argument"))
+        base = bare(field(node, "argument"))
         while base.type in ("subscript_expression", "binary_expression"):
-            base = bare(child(base, "argument" if base.type[0] == "s" else "left"))
+            base = bare(field(base, "argument" if base.type[0] == "s" else "left"))
         if base.type != "identifier" or tree.text(base) not in private:
             return True
     names = {tree.name(f) for f in tree.device_functions}
     return any(
-        called(tree, call) in names and any(tree.kind(a) == "pointer" for a in arguments(call))
+        callee(tree, call) in names and any(tree.kind(a) == "pointer" for a in arguments(call))
         for call in tree.nodes("call_expression", within=statement)
     )
 
@@ -172,7 +167,7 @@ def _register_arrays(tree: KernelTree, function: Node) -> set[str]:
         if "__shared__" in tree.text(declaration):
             continue
         for array in tree.nodes("array_declarator", within=declaration):
-            inner = child(array, "declarator")
+            inner = field(array, "declarator")
             if inner.type == "identifier":
                 found.add(tree.text(inner))
     return found
@@ -184,7 +179,7 @@ def _syncwarp_delete(tree: KernelTree) -> Iterator[Mutation]:
 
 
 def _threadfence_drop(tree: KernelTree) -> Iterator[Mutation]:
-    for statement in _statements(tree, lambda tree, call: called(tree, call) in _FENCES):
+    for statement in _statements(tree, lambda tree, call: callee(tree, call) in _FENCES):
         yield mutation(without_statement(tree, statement))
 
 
@@ -212,15 +207,7 @@ _COMBINE = (
 )
 
 
-def _example(before: str, *after: str) -> Example:
-    return Example(kernel(before), tuple(kernel(text) for text in after))
-
-
-def _edit(text: str, old: str, new: str) -> Example:
-    return _example(text, text.replace(old, new, 1))
-
-
-def _rule(rule_id: str, what: str, bug: str, find: Finder, *examples: Example) -> Rule:
+def _rule(rule_id: str, what: str, bug: str, find: Find, *examples: Example) -> Rule:
     return Rule(rule_id, "synchronization", what, bug, find, examples)
 
 
@@ -233,29 +220,29 @@ RULES: tuple[Rule, ...] = (
         "`__syncthreads()` removed",
         _BUG_RACE,
         _barrier_delete,
-        _edit(_ONE, _BARRIER, ""),
-        _edit(_TILES, _BARRIER, ""),
+        edited(_ONE, _BARRIER, ""),
+        edited(_TILES, _BARRIER, ""),
     ),
     _rule(
         "barrier-to-syncwarp",
         "`__syncthreads()` to `__syncwarp()`",
         "a barrier of one warp where several exchange data: right for blocks of 32",
         _barrier_to_syncwarp,
-        _edit(_ONE, _BARRIER, "__syncwarp();"),
+        edited(_ONE, _BARRIER, "__syncwarp();"),
     ),
     _rule(
         "barrier-to-fence",
         "`__syncthreads()` to `__threadfence_block()`",
         "a fence orders one thread's writes, and does not wait for the others",
         _barrier_to_fence,
-        _edit(_ONE, _BARRIER, "__threadfence_block();"),
+        edited(_ONE, _BARRIER, "__threadfence_block();"),
     ),
     _rule(
         "barrier-hoist",
         "a barrier moved before the access of shared memory ahead of it",
         _BUG_RACE,
         _barrier_hoist,
-        _example(
+        example(
             _ONE,
             f"{_SHARED}__syncthreads(); s[threadIdx.x] = x[threadIdx.x];\n\ny[threadIdx.x] = s[0];",
         ),
@@ -265,30 +252,30 @@ RULES: tuple[Rule, ...] = (
         "a barrier made conditional on `threadIdx.x < blockDim.x / 2`",
         "a barrier in divergent code, which half of the block never reaches",
         _barrier_into_branch,
-        _edit(_ONE, _BARRIER, f"if (threadIdx.x < blockDim.x / 2) {_BARRIER}"),
+        edited(_ONE, _BARRIER, f"if (threadIdx.x < blockDim.x / 2) {_BARRIER}"),
     ),
     _rule(
         "loop-tail-barrier-delete",
         "the barrier between the last read of a tile and the next write removed",
         "a tile is overwritten while slower threads still read it",
         _loop_tail_barrier_delete,
-        _example(_TILES, _TILES.replace("+= s[0];\n    __syncthreads();", "+= s[0];\n    ")),
+        example(_TILES, _TILES.replace("+= s[0];\n    __syncthreads();", "+= s[0];\n    ")),
     ),
     _rule(
         "syncwarp-delete",
         "`__syncwarp()` removed",
         "code that relies on lanes running in lockstep",
         _syncwarp_delete,
-        _edit("x[0];\n__syncwarp();", "__syncwarp();", ""),
+        edited("x[0];\n__syncwarp();", "__syncwarp();", ""),
     ),
     _rule(
         "atomic-to-plain",
         "`atomicAdd(&x, v)` to `x += v`, and the like",
         "concurrent updates get lost",
         atomic_to_plain,
-        _edit("atomicAdd(&y[0], x[0]);", "atomicAdd(&y[0], x[0])", "y[0] += x[0]"),
-        _edit("atomicAdd(y + 1, x[0]);", "atomicAdd(y + 1, x[0])", "*(y + 1) += x[0]"),
-        _edit(
+        edited("atomicAdd(&y[0], x[0]);", "atomicAdd(&y[0], x[0])", "y[0] += x[0]"),
+        edited("atomicAdd(y + 1, x[0]);", "atomicAdd(y + 1, x[0])", "*(y + 1) += x[0]"),
+        edited(
             "__shared__ int c;\nint old = atomicAdd(&c, 1);",
             "atomicAdd(&c, 1)",
             "((c += 1) - 1)",
@@ -299,15 +286,15 @@ RULES: tuple[Rule, ...] = (
         "`__shfl_down_sync` to `__shfl_up_sync`, and back",
         "a warp reduction leaves its result in the wrong lane",
         shuffle_direction,
-        _edit(_WARP, "__shfl_down_sync", "__shfl_up_sync"),
+        edited(_WARP, "__shfl_down_sync", "__shfl_up_sync"),
     ),
     _rule(
         "shuffle-offset-halved",
         "the first offset of a warp reduction halved",
         "a warp reduction that covers 16 lanes",
         shuffle_offset_halved,
-        _edit(_WARP, "o = 16", "o = 8"),
-        _edit(
+        edited(_WARP, "o = 16", "o = 8"),
+        edited(
             "float v = x[0];\nv += __shfl_xor_sync(0xffffffffu, v, 16);",
             "16",
             "8",
@@ -318,40 +305,40 @@ RULES: tuple[Rule, ...] = (
         "a shuffle's full mask to its low half",
         "lanes take part in a shuffle that does not name them",
         shuffle_mask_narrow,
-        _edit(_WARP, "0xffffffffu", "0x0000ffffu"),
+        edited(_WARP, "0xffffffffu", "0x0000ffffu"),
     ),
     _rule(
         "last-warp-skip",
         "the cross-warp combine reads one partial result too few",
         "the last warp's partial result is lost",
         last_warp_skip,
-        _edit(_COMBINE, "blockDim.x / 32", "blockDim.x / 32 - 1"),
+        edited(_COMBINE, "blockDim.x / 32", "blockDim.x / 32 - 1"),
     ),
     _rule(
         "volatile-drop",
         "`volatile` removed",
         "the compiler keeps in a register what another thread has changed",
         _volatile_drop,
-        _edit("volatile float* v = y;\nv[0] = x[0];", "volatile ", ""),
+        edited("volatile float* v = y;\nv[0] = x[0];", "volatile ", ""),
     ),
     _rule(
         "threadfence-drop",
         "`__threadfence()` removed",
         "another block sees a flag before the data that it announces",
         _threadfence_drop,
-        _edit("y[0] = x[0];\n__threadfence();", "__threadfence();", ""),
+        edited("y[0] = x[0];\n__threadfence();", "__threadfence();", ""),
     ),
     _rule(
         "double-buffer-no-flip",
         "the index of a double buffer no longer alternates",
         "one buffer is both filled and read",
         double_buffer_no_flip,
-        _edit(
+        edited(
             "int b = 0;\nfor (int t = 0; t < n; ++t) {\n    y[b] = x[t];\n    b ^= 1;\n}",
             "b ^= 1;",
             "",
         ),
-        _edit(
+        edited(
             "for (int t = 0; t < n; ++t) {\n    int b = t & 1;\n    y[b] = x[t];\n}",
             "t & 1",
             "0",

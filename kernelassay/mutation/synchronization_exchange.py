@@ -8,18 +8,9 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.bounds import Loop, loops, warp_combine_tests
-from kernelassay.mutation.extents import (
-    arguments,
-    bare,
-    called,
-    child,
-    extents,
-    literal,
-    operator,
-    scaled,
-    wrap,
-)
+from kernelassay.mutation.extents import bare, extents, literal, scaled, wrap
 from kernelassay.mutation.geometry import most_threads
+from kernelassay.mutation.nodes import arguments, callee, field, inside, operator
 from kernelassay.mutation.rewrites import moved, without_statement
 from kernelassay.mutation.rule import Mutation
 from kernelassay.mutation.tree import KernelTree, mutation, replace
@@ -33,7 +24,7 @@ _LOOPS = ("for_statement", "while_statement", "do_statement")
 def atomic_to_plain(tree: KernelTree) -> Iterator[Mutation]:
     """Atomic updates as plain reads and writes."""
     for call in tree.nodes("call_expression"):
-        given = arguments(call) if called(tree, call).startswith("atomic") else []
+        given = arguments(call) if callee(tree, call).startswith("atomic") else []
         if len(given) != 2:
             continue  # atomicCAS drives a retry loop, which plain code would never leave
         target, value = _pointee(tree, given[0]), tree.text(given[1])
@@ -46,7 +37,7 @@ def atomic_to_plain(tree: KernelTree) -> Iterator[Mutation]:
             "atomicExch": (f"{target} = {value}", ""),
             "atomicOr": (f"{target} |= {value}", ""),
             "atomicAnd": (f"{target} &= {value}", ""),
-        }.get(called(tree, call), ("", ""))
+        }.get(callee(tree, call), ("", ""))
         outer = tree.parent(call)
         if not plain or outer is None:
             continue
@@ -60,7 +51,7 @@ def atomic_to_plain(tree: KernelTree) -> Iterator[Mutation]:
 def _pointee(tree: KernelTree, pointer: Node) -> str:
     """What a pointer expression points at: ``a[i]`` for ``&a[i]``, ``*p`` for ``p``."""
     if pointer.type == "pointer_expression" and operator(tree, pointer) == "&":
-        return tree.text(child(pointer, "argument"))
+        return tree.text(field(pointer, "argument"))
     return f"*{wrap(tree, pointer)}"
 
 
@@ -69,14 +60,14 @@ def _pointee(tree: KernelTree, pointer: Node) -> str:
 
 def _shuffles(tree: KernelTree, *kinds: str) -> Iterator[Node]:
     names = {f"__shfl_{kind}_sync" for kind in kinds}
-    return (call for call in tree.nodes("call_expression") if called(tree, call) in names)
+    return (call for call in tree.nodes("call_expression") if callee(tree, call) in names)
 
 
 def shuffle_direction(tree: KernelTree) -> Iterator[Mutation]:
     """Shuffles down as shuffles up, and back."""
     other = {"__shfl_down_sync": "__shfl_up_sync", "__shfl_up_sync": "__shfl_down_sync"}
     for call in _shuffles(tree, "down", "up"):
-        function = child(call, "function")
+        function = field(call, "function")
         yield mutation(replace(function, other[tree.text(function)]))
 
 
@@ -108,14 +99,10 @@ def _covers_half(tree: KernelTree, loop: Loop) -> bool:
         before = before.prev_named_sibling
     if before is None or loop.start is None:
         return False
-    combines = any(_inside(test.node, before) for test in warp_combine_tests(tree))
+    combines = any(inside(test.node, before) for test in warp_combine_tests(tree))
     threads = most_threads(tree)
     first = literal(tree, extents(tree).resolve(loop.start))
     return combines and threads is not None and (first or 16) >= threads // 32
-
-
-def _inside(node: Node, around: Node) -> bool:
-    return around.start_byte <= node.start_byte and node.end_byte <= around.end_byte
 
 
 _FULL_MASK = re.compile(r"(?i)0xffffffffu?l*|\w*(full|mask)\w*|~0u?|-1")
@@ -124,7 +111,7 @@ _FULL_MASK = re.compile(r"(?i)0xffffffffu?l*|\w*(full|mask)\w*|~0u?|-1")
 def shuffle_mask_narrow(tree: KernelTree) -> Iterator[Mutation]:
     """Shuffles whose full mask names the low half of the warp only."""
     for call in tree.nodes("call_expression"):
-        name = called(tree, call)
+        name = callee(tree, call)
         if not name.startswith("__shfl") or not name.endswith("_sync"):
             continue
         mask = arguments(call)[0]
@@ -147,8 +134,8 @@ def double_buffer_no_flip(tree: KernelTree) -> Iterator[Mutation]:
         if tree.enclosing(node, *_LOOPS) is None:
             continue
         assigned = node.type == "assignment_expression"
-        target = child(node, "left" if assigned else "declarator")
-        value = bare(child(node, "right")) if assigned else node.child_by_field_name("value")
+        target = field(node, "left" if assigned else "declarator")
+        value = bare(field(node, "right")) if assigned else node.child_by_field_name("value")
         if target.type != "identifier" or value is None:
             continue
         if assigned and _is_toggle(tree, node, tree.text(target), value):
@@ -166,10 +153,10 @@ def _is_toggle(tree: KernelTree, assignment: Node, name: str, value: Node) -> bo
     if operator(tree, assignment) != "=":
         return False
     if value.type == "unary_expression":
-        return operator(tree, value) == "!" and tree.text(child(value, "argument")) == name
+        return operator(tree, value) == "!" and tree.text(field(value, "argument")) == name
     if value.type != "binary_expression":
         return False
-    left, right = child(value, "left"), child(value, "right")
+    left, right = field(value, "left"), field(value, "right")
     if operator(tree, value) == "-":
         return literal(tree, left) == 1 and right.type == "identifier"
     return operator(tree, value) == "^" and tree.text(left) == name and literal(tree, right) == 1
@@ -179,9 +166,9 @@ def _is_parity(tree: KernelTree, value: Node) -> bool:
     """``t & 1`` or ``t % 2``, possibly of a quotient, of the variable of a loop around."""
     if value.type != "binary_expression":
         return False
-    constant = literal(tree, child(value, "right"))
+    constant = literal(tree, field(value, "right"))
     if (operator(tree, value), constant) not in (("&", 1), ("%", 2)):
         return False
-    names = {tree.text(n) for n in tree.nodes("identifier", within=child(value, "left"))}
+    names = {tree.text(n) for n in tree.nodes("identifier", within=field(value, "left"))}
     around = {a.id for a in tree.ancestors(value)}
     return any(loop.variable in names for loop in loops(tree) if loop.node.id in around)

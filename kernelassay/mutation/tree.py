@@ -21,6 +21,7 @@ from tree_sitter import Language, Node, Parser
 
 from kernelassay.errors import KernelSyntaxError
 from kernelassay.mutation.inference import Declared, Types
+from kernelassay.mutation.nodes import field
 from kernelassay.mutation.roles import Roles
 from kernelassay.mutation.rule import Edit, Mutation
 
@@ -181,7 +182,7 @@ class KernelTree:
     def _device_parts(self) -> tuple[Node, ...]:
         # The declarator and the body: `__launch_bounds__(256)` is no code.
         functions = sorted((*self.kernels, *self.device_functions), key=lambda f: f.start_byte)
-        return tuple(_field(f, part) for f in functions for part in ("declarator", "body"))
+        return tuple(field(f, part) for f in functions for part in ("declarator", "body"))
 
     def _search(self, part: Node, types: tuple[str, ...]) -> Iterator[Node]:
         first = self._position[part.id]
@@ -202,7 +203,7 @@ class KernelTree:
 
     def launch_nodes(self, *types: str) -> Iterator[Node]:
         """The same inside the body of ``launch``."""
-        return self._search(_field(self.launcher, "body"), types)
+        return self._search(field(self.launcher, "body"), types)
 
     @cached_property
     def _launches(self) -> tuple[LaunchSite, ...]:
@@ -222,7 +223,7 @@ class KernelTree:
             sites.append(
                 LaunchSite(
                     node=call,
-                    kernel=self.text(_field(call, "function")),
+                    kernel=self.text(field(call, "function")),
                     config=config,
                     arguments=tuple(arguments.named_children) if arguments else (),
                 )
@@ -317,12 +318,6 @@ def _preorder(root: Node) -> Iterator[Node]:
         node = stack.pop()
         yield node
         stack.extend(reversed(node.children))
-
-
-def _field(node: Node, name: str) -> Node:
-    found = node.child_by_field_name(name)
-    assert found is not None, f"{node.type} has no {name}"
-    return found
 
 
 def _has_qualifier(function: Node, qualifier: str) -> bool:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernelassay.mutation.bounds import only_statement
-from kernelassay.mutation.extents import bare, called, child, extents, operator
+from kernelassay.mutation.extents import bare, extents
+from kernelassay.mutation.nodes import callee, field, operator
 from kernelassay.mutation.tree import KernelTree
 
 _LANE = re.compile(r"threadIdx\.x\)?(%\(?(32|WARP\w*|warpSize)\b|&31\b)")
@@ -25,7 +26,7 @@ def selected_by(tree: KernelTree, test: Node) -> str:
     """``lane``, ``warp`` or ``thread``: what an equality test with a constant chooses, else ""."""
     if test.type != "binary_expression" or operator(tree, test) not in ("==", "!="):
         return ""
-    text = extents(tree).expand(child(test, "left")).strip("()")
+    text = extents(tree).expand(field(test, "left")).strip("()")
     if _LANE.search(text):
         return "lane"
     if _WARP.search(text):
@@ -43,10 +44,10 @@ def interchangeable(tree: KernelTree, test: Node, *, several: bool = False) -> b
     kind = selected_by(tree, test)
     if holder is None or not kind or holder.child_by_field_name("alternative") is not None:
         return False
-    condition = child(holder, "condition").child_by_field_name("value")
+    condition = field(holder, "condition").child_by_field_name("value")
     if condition is None or bare(condition).id != test.id:
         return False
-    body = child(holder, "consequence")
+    body = field(holder, "consequence")
     effects: list[Node] | None
     if only_statement(body).type == "return_statement":
         effects = list(_effects_after(tree, holder))
@@ -60,14 +61,14 @@ def interchangeable(tree: KernelTree, test: Node, *, several: bool = False) -> b
 def _updates_in_place(tree: KernelTree, effects: list[Node], holder: Node) -> bool:
     """Whether a shared array that is written is read as well."""
     written = {
-        tree.text(child(bare(child(e, "left")), "argument"))
+        tree.text(field(bare(field(e, "left")), "argument"))
         for e in effects
         if e.type == "assignment_expression"
-        and bare(child(e, "left")).type == "subscript_expression"
+        and bare(field(e, "left")).type == "subscript_expression"
     }
     reads = [
-        tree.text(child(node, "argument"))
-        for node in tree.nodes("subscript_expression", within=child(holder, "consequence"))
+        tree.text(field(node, "argument"))
+        for node in tree.nodes("subscript_expression", within=field(holder, "consequence"))
     ]
     return any(reads.count(name) > 1 for name in written)
 
@@ -84,14 +85,14 @@ def _is_same(tree: KernelTree, effect: Node, kind: str, holder: Node) -> bool:
     """Whether an assignment leaves the same behind whichever thread makes it."""
     if effect.type != "assignment_expression" or operator(tree, effect) != "=":
         return _is_local_to(tree, effect, holder)
-    target = bare(child(effect, "left"))
+    target = bare(field(effect, "left"))
     if target.type != "subscript_expression" and not _is_shared(tree, target):
         return _is_local_to(tree, effect, holder)
     if kind == "warp":
         return _ignores_warp(tree, effect, holder)
-    parts = [child(effect, "right")]
+    parts = [field(effect, "right")]
     if target.type == "subscript_expression":
-        parts.append(child(target, "indices"))
+        parts.append(field(target, "indices"))
     return all(_uniform(tree, part, kind, effect.start_byte, _DEPTH) for part in parts)
 
 
@@ -102,7 +103,7 @@ def _is_shared(tree: KernelTree, target: Node) -> bool:
 
 def _is_local_to(tree: KernelTree, effect: Node, holder: Node) -> bool:
     """Whether a changed variable is set anew in the ``if`` and not looked at after it."""
-    target = bare(child(effect, "left" if effect.type == "assignment_expression" else "argument"))
+    target = bare(field(effect, "left" if effect.type == "assignment_expression" else "argument"))
     if target.type != "identifier":
         return False
     name = tree.text(target)
@@ -117,13 +118,13 @@ def _is_local_to(tree: KernelTree, effect: Node, holder: Node) -> bool:
         return False
     if first.type == "declaration":
         return True
-    return operator(tree, first) == "=" and child(first, "left").id == inside[0].id
+    return operator(tree, first) == "=" and field(first, "left").id == inside[0].id
 
 
 def _ignores_warp(tree: KernelTree, effect: Node, holder: Node) -> bool:
     """Whether nothing in the chosen warp's statements depends on which warp it is."""
     known = extents(tree)
-    for name in tree.nodes("identifier", "field_expression", within=child(holder, "consequence")):
+    for name in tree.nodes("identifier", "field_expression", within=field(holder, "consequence")):
         text = known.expand(name)
         if "threadIdx" in _LANE.sub("", text) and name.type == "field_expression":
             around = tree.parent(name)
@@ -176,7 +177,7 @@ def _changes(tree: KernelTree, name: Node, at: int) -> list[Node]:
     declared = tree.declared(name)
     found = []
     for node in tree.nodes("assignment_expression", within=tree.function(name)):
-        target = bare(child(node, "left"))
+        target = bare(field(node, "left"))
         if target.type != "identifier" or node.start_byte >= at:
             continue
         other = tree.declared(target)
@@ -190,14 +191,14 @@ def _settles(tree: KernelTree, change: Node, kind: str, depth: int) -> bool:
     loop = tree.enclosing(change, "for_statement")
     if loop is not None and "__shfl_xor_sync" in tree.text(loop):
         return kind == "lane"
-    value = child(change, "right")
+    value = field(change, "right")
     if value.type == "call_expression" and operator(tree, change) == "=":
         helper = next(
-            (f for f in tree.device_functions if tree.name(f) == called(tree, value)), None
+            (f for f in tree.device_functions if tree.name(f) == callee(tree, value)), None
         )
         return helper is not None and kind == "thread" and _returns_uniform(tree, helper)
     if loop is not None:
-        header = tree.span(loop.start_byte, child(loop, "body").start_byte)
+        header = tree.span(loop.start_byte, field(loop, "body").start_byte)
         if "threadIdx" in header:
             return False
     return _uniform(tree, value, kind, change.start_byte, depth - 1)

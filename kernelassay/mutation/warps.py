@@ -6,7 +6,8 @@ import re
 
 from tree_sitter import Node
 
-from kernelassay.mutation.sites import bare, field, names, number, operator
+from kernelassay.mutation.nodes import field, names_in, operator
+from kernelassay.mutation.sites import bare, number
 from kernelassay.mutation.tree import KernelTree
 
 
@@ -23,7 +24,7 @@ def _is_warp_size(tree: KernelTree, node: Node) -> bool:
 
 def _is_thread_number(tree: KernelTree, node: Node) -> bool:
     """Whether an expression is a thread's number: no loop counter that starts from one."""
-    if "threadIdx" in names(tree, node):
+    if "threadIdx" in names_in(tree, node):
         return True
     inner = bare(node)
     declared = tree.declared(inner) if inner.type == "identifier" else None
@@ -31,7 +32,7 @@ def _is_thread_number(tree: KernelTree, node: Node) -> bool:
         return False
     parent = tree.parent(declared.node)
     counter = parent is not None and parent.type == "for_statement"
-    return not counter and "threadIdx" in names(tree, declared.value)
+    return not counter and "threadIdx" in names_in(tree, declared.value)
 
 
 def lane_of(tree: KernelTree, node: Node) -> str | None:
