@@ -21,7 +21,8 @@ from kernelassay import __version__, plan, population
 from kernelassay.compile.classify import STATUSES
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
-from kernelassay.execute.worker import CallInfo, Worker
+from kernelassay.execute.messages import CallInfo
+from kernelassay.execute.worker import Worker
 from kernelassay.mutation.catalogue import RULES
 from kernelassay.plan import GateOptions
 from kernelassay.population import Toolbox

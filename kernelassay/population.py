@@ -17,7 +17,7 @@ from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
 from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
 from kernelassay.execute.cpu.toolchain import Compiler
-from kernelassay.execute.worker import CallInfo
+from kernelassay.execute.messages import CallInfo
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 from kernelassay.styles import STYLES, benign, mutated

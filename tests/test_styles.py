@@ -8,7 +8,8 @@ from kernelassay import cell, plan, styles
 from kernelassay.analysis.audit import audit_session
 from kernelassay.analysis.score import mutant_facts, score
 from kernelassay.errors import ControlError, UsageError
-from kernelassay.execute.worker import CallInfo, UnitResult
+from kernelassay.execute.messages import CallInfo
+from kernelassay.execute.worker import UnitResult
 from kernelassay.kernel import OPTIMISED, PLAIN
 from kernelassay.matrix import load
 from kernelassay.mutation import select

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -20,81 +19,29 @@ from typing import TYPE_CHECKING, Any
 
 from kernelassay import cell
 from kernelassay.cell import Cell
-from kernelassay.compile.fixed import Fixed
 from kernelassay.errors import KernelassayError, ProblemError
+from kernelassay.execute.messages import (
+    Arguments,
+    Battery,
+    CallInfo,
+    Measure,
+    Open,
+    Trials,
+    without_output,
+)
+from kernelassay.execute.serving import serve
 from kernelassay.inputs import InputSpec
-from kernelassay.kernel import Scalar
 from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate, InputFacts
 
-MEMORY_BYTES = 12 << 30
+__all__ = ["Arguments", "CallInfo", "Trials", "UnitResult", "Worker", "WorkerDiedError", "context"]
+
 OPEN_SECONDS = 240.0
 INPUT_SECONDS = 240.0
 CANDIDATE_SECONDS = 150.0
 """Twice the device's own backstop and more: only a worker that is stuck outlasts it."""
-
-
-Arguments = Mapping[str, Mapping[str, Scalar]]
-"""The scalar arguments of all calls at some sizes, by the calls' ids and the parameters' names."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallInfo:
-    """The part of a call that leaves the worker; ``ops`` are the overloads it stands in for.
-
-    ``fixed`` is as in :mod:`kernelassay.compile.fixed`.
-    """
-
-    id: str
-    template: str
-    sources: Mapping[str, str]
-    nodes: tuple[str, ...]
-    ops: tuple[str, ...] = ()
-    fixed: Fixed = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Trials:
-    """The inputs of a problem, and the arguments of all calls at other sizes it takes.
-
-    ``moved`` has them when one size moves alone, for each that can; ``odd`` where every size that
-    can move is odd.
-    """
-
-    specs: tuple[InputSpec, ...]
-    moved: tuple[Arguments, ...]
-    odd: tuple[Arguments, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Load, trace and lower a problem; the reply is a tuple of :class:`CallInfo`."""
-
-    problem: Problem
-    runtime: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Battery:
-    """Settle the inputs of the open problem; the reply is as of :meth:`Worker.battery`."""
-
-    size: str
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Run candidates on one input of the open problem.
-
-    The replies are the input's facts, the originals' and controls' cells, then one cell per
-    candidate in order.
-    """
-
-    spec: InputSpec
-    originals: Mapping[str, Candidate]
-    candidates: tuple[Candidate, ...]
-    check_order: bool
 
 
 @dataclass(slots=True)
@@ -126,6 +73,7 @@ _context: ForkServerContext | None = None
 _PRELOADED = (
     "kernelassay.execute.warm",
     "kernelassay.execute.bench",
+    "kernelassay.execute.serving",
     "kernelassay.population",
     "kernelassay.input_trials",
 )
@@ -314,130 +262,4 @@ def _death(candidate: Candidate, spec: InputSpec, death: WorkerDiedError) -> Cel
     killed = "SIGKILL" in death.reason
     crashed = cell.INFRASTRUCTURE if killed else cell.CRASH
     outcome = cell.TIMEOUT if death.silent else crashed
-    return _without_output(candidate, spec, outcome, f"the worker ended twice: {death.reason}")
-
-
-def _without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail: str) -> Cell:
-    return Cell(
-        candidate=candidate.id,
-        input=spec.id,
-        outcome=outcome,
-        detail=detail,
-        infected=True,
-        propagated=True,
-        unwritten=0,
-        findings=(),
-        output_digest="",
-        seen=None,
-        poisoned=None,
-        exact=None,
-    )
-
-
-def serve(pipe: Connection) -> None:
-    """The main loop of a worker process."""
-    from kernelassay.execute import bench as benches
-    from kernelassay.input_trials import settle
-
-    _restrict()
-    bench: benches.ProblemBench | None = None
-    while True:
-        try:
-            request = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            if isinstance(request, Open):
-                if bench is not None and bench.device is not None:
-                    bench.device.close()
-                bench = None
-                bench = _open(request)
-                pipe.send(_call_infos(bench))
-                continue
-            assert bench is not None
-            if isinstance(request, Battery):
-                settled = settle(bench.problem, request.size, bench.signature)
-                moved = tuple(map(bench.arguments, settled.moves))
-                odd = tuple(map(bench.arguments, settled.odd))
-                pipe.send(Trials(settled.specs, moved, odd))
-            else:
-                for reply in _measure(bench, request):
-                    pipe.send(reply)
-        except KernelassayError as error:
-            pipe.send(error)
-        except Exception as error:  # problem code raises whatever it likes
-            where = bench.problem.id if bench is not None else _name(request)
-            pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
-
-
-def _name(request: Any) -> str:
-    return request.problem.id if isinstance(request, Open) else "worker"
-
-
-def _open(request: Open) -> Any:
-    from kernelassay.execute.bench import ProblemBench
-    from kernelassay.execute.cpu.device import CpuDevice
-
-    return ProblemBench(request.problem, CpuDevice(request.runtime))
-
-
-def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
-    from kernelassay.substrate.lowering import is_getitem
-
-    nodes = bench.traced.nodes
-    return tuple(
-        CallInfo(
-            c.id,
-            c.template,
-            dict(c.sources),
-            c.nodes,
-            tuple(str(nodes[name].target) for name in c.nodes if not is_getitem(nodes[name])),
-            dict(c.fixed),
-        )
-        for c in bench.calls
-    )
-
-
-def _measure(bench: Any, request: Measure) -> Iterable[Any]:
-    from dataclasses import replace
-
-    from kernelassay.execute.bench import InputBench
-    from kernelassay.execute.outputs import order_finding, other_order
-
-    prepared = InputBench(bench, request.spec)
-    facts = prepared.facts()
-    yield facts
-    if not facts.finite:
-        return
-    try:
-        fixed = [*prepared.prepare(request.originals).values(), *prepared.controls()]
-        yield fixed
-        for candidate in request.candidates:
-            try:
-                result = prepared.run(candidate)
-                if request.check_order:
-                    usual = request.spec.order
-                    order = other_order(usual)
-                    other = prepared.run(candidate, order=order)
-                    finding = order_finding(result, other, usual, order)
-                    if finding is not None:
-                        result = replace(result, findings=(*result.findings, finding))
-            except KernelassayError as error:
-                result = _without_output(candidate, request.spec, cell.INFRASTRUCTURE, str(error))
-            yield result
-    finally:
-        prepared.close()
-
-
-def _restrict() -> None:
-    """Bound what problem code and kernels can take; keep their output off the terminal."""
-    import torch
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends workers itself
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    quiet = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(quiet, descriptor)
-    os.close(quiet)
+    return without_output(candidate, spec, outcome, f"the worker ended twice: {death.reason}")

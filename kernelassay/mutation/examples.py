@@ -46,3 +46,12 @@ def edited(body: str, old: str, new: str) -> Example:
 def indexed(params: str, before: str, *after: str) -> Example:
     """An example of kernels whose threads have a number ``i`` in the grid."""
     return example(_INDEX + before, *(_INDEX + body for body in after), params=params)
+
+
+def row_sum(term: str = "x[j]", value: str = "acc") -> str:
+    """A body that sums a term of each element of a row (:data:`ROWS`) and stores a value."""
+    return (
+        "    float acc = 0.0f;\n"
+        f"    for (int j = 0; j < cols; ++j) {{\n        acc += {term};\n    }}\n"
+        f"    y[threadIdx.x] = {value};"
+    )

@@ -28,7 +28,7 @@ from kernelassay.mutation.match import (
 )
 from kernelassay.mutation.nodes import arguments, callee, calls, field, names_in, operator
 from kernelassay.mutation.rule import Edit, Example, Mutation, Rule
-from kernelassay.mutation.semantic_reduction import count_division
+from kernelassay.mutation.semantic_divisors import count_division
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _LOG = ("logf", "log", "__logf", "log2f")

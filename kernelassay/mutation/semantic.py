@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelassay.mutation import semantic_activation as activation
+from kernelassay.mutation import semantic_divisors as divisors
 from kernelassay.mutation import semantic_fusion as fusion
 from kernelassay.mutation import semantic_normalise as normalise
 from kernelassay.mutation import semantic_output as output
@@ -32,8 +33,8 @@ RULES: tuple[Rule, ...] = (
     statistics.BIASED_VARIANCE,
     statistics.UNBIASED_VARIANCE,
     statistics.EPS_INSIDE_OUTSIDE,
-    reduction.MEAN_VS_SUM,
-    reduction.COUNT_INCLUDE_PAD,
+    divisors.MEAN_VS_SUM,
+    divisors.COUNT_INCLUDE_PAD,
     scan.SCAN_INCLUSIVE_EXCLUSIVE,
     scan.SCAN_REVERSE,
     reduction.NORM_POWER,

@@ -23,7 +23,7 @@ from kernelassay.mutation.match import (
 )
 from kernelassay.mutation.nodes import calls, field, names_in, operator
 from kernelassay.mutation.rule import Mutation, Rule
-from kernelassay.mutation.semantic_reduction import is_count
+from kernelassay.mutation.semantic_divisors import is_count
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 SQRT = ("sqrtf", "sqrt", "__fsqrt_rn")

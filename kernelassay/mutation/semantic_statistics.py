@@ -25,8 +25,8 @@ from kernelassay.mutation.match import (
 )
 from kernelassay.mutation.nodes import arguments, callee, field, names_in, operator
 from kernelassay.mutation.rule import Mutation, Rule
+from kernelassay.mutation.semantic_divisors import count_division
 from kernelassay.mutation.semantic_normalise import RSQRT, SQRT, both_ways
-from kernelassay.mutation.semantic_reduction import count_division
 from kernelassay.mutation.tree import KernelTree, mutation, replace
 
 _SQUARES = re.compile(r"var|m2|sq|dev|ss$", re.IGNORECASE)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernelassay.compile import classify, nvrtc
 from kernelassay.compile.fixed import Multiple, multiples, ties, with_fixed
 from kernelassay.execute.bench import ProblemBench
-from kernelassay.execute.worker import CallInfo
+from kernelassay.execute.messages import CallInfo
 from kernelassay.input_trials import settle
 from kernelassay.plan import _with_known
 from kernelassay.suite import suite_problems

@@ -14,7 +14,7 @@ from kernelassay.execute import bench as benches
 from kernelassay.execute import bound
 from kernelassay.execute.bench import InputBench, ProblemBench
 from kernelassay.execute.cpu import CpuDevice, build_original, build_runtime
-from kernelassay.execute.worker import CallInfo
+from kernelassay.execute.messages import CallInfo
 from kernelassay.inputs import official_inputs
 from kernelassay.population import Toolbox, correct_kernels
 from kernelassay.problem import Problem, read_problem

@@ -1,0 +1,95 @@
+"""What a worker process is asked, and the plain values that it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernelassay.cell import Cell
+from kernelassay.compile.fixed import Fixed
+from kernelassay.inputs import InputSpec
+from kernelassay.kernel import Scalar
+from kernelassay.problem import Problem
+
+if TYPE_CHECKING:
+    from kernelassay.execute.bench import Candidate
+
+Arguments = Mapping[str, Mapping[str, Scalar]]
+"""The scalar arguments of all calls at some sizes, by the calls' ids and the parameters' names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallInfo:
+    """The part of a call that leaves the worker; ``ops`` are the overloads it stands in for.
+
+    ``fixed`` is as in :mod:`kernelassay.compile.fixed`.
+    """
+
+    id: str
+    template: str
+    sources: Mapping[str, str]
+    nodes: tuple[str, ...]
+    ops: tuple[str, ...] = ()
+    fixed: Fixed = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """The inputs of a problem, and the arguments of all calls at other sizes it takes.
+
+    ``moved`` has them when one size moves alone, for each that can; ``odd`` where every size that
+    can move is odd.
+    """
+
+    specs: tuple[InputSpec, ...]
+    moved: tuple[Arguments, ...]
+    odd: tuple[Arguments, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Load, trace and lower a problem; the reply is a tuple of :class:`CallInfo`."""
+
+    problem: Problem
+    runtime: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Battery:
+    """Settle the inputs of the open problem; the reply is :class:`Trials`."""
+
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Run candidates on one input of the open problem.
+
+    The replies are the input's facts, the originals' and controls' cells, then one cell per
+    candidate in order.
+    """
+
+    spec: InputSpec
+    originals: Mapping[str, Candidate]
+    candidates: tuple[Candidate, ...]
+    check_order: bool
+
+
+def without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail: str) -> Cell:
+    """The cell of a candidate that yielded nothing to grade."""
+    return Cell(
+        candidate=candidate.id,
+        input=spec.id,
+        outcome=outcome,
+        detail=detail,
+        infected=True,
+        propagated=True,
+        unwritten=0,
+        findings=(),
+        output_digest="",
+        seen=None,
+        poisoned=None,
+        exact=None,
+    )
