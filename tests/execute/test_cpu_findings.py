@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from kernelassay.execute.cpu import build_images
+from kernelassay.kernel import Launch, LaunchPlan, PointerArgument
 from tests.execute.cpu_kernels import LAYERNORM, MATMUL, SOFTMAX, VADD, WARP_SUM
 from tests.execute.runs import NAN_PATTERN, Out
 
@@ -229,6 +231,43 @@ def test_diverged_barriers_are_recorded_and_released(execute):
     assert ran.result.outcome == "ok"
     assert ran.finding("barrier-divergence").count == 1
     assert ran.out.tolist() == [1] * 16 + [2] * 16
+
+
+DIVERGING = {
+    "barriers": "if (threadIdx.x < 16) { __syncthreads(); } else { __syncthreads(); }",
+    "votes": "if (threadIdx.x < 16) __syncthreads_or(1); else __syncthreads_or(0);",
+    "shuffles": """if (threadIdx.x < 16) y[0] = __shfl_sync(~0u, 1, 0);
+        else y[1] = __shfl_sync(~0u, 2, 0);""",
+    "returned": "if (threadIdx.x > 16) return; y[0] = __ballot_sync(~0u, 1);",
+}
+
+
+def test_findings_say_the_same_whatever_a_kernel_is_compiled_with(device, compiler, tmp_path):
+    """And where they name a line, it is one of the kernel's own."""
+    sources = {
+        name: f"""extern "C" __global__ void k(int* y) {{
+        y[threadIdx.x] = 0;
+        {body}
+    }}
+    void launch(int* y) {{ k<<<1, 32>>>(y); }}
+    """
+        for name, body in DIVERGING.items()
+    }
+    together = build_images(sources, tmp_path / "together", compiler)
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), 0, (PointerArgument("y"),))
+    for name, source in sources.items():
+        alone = build_images({name: source}, tmp_path / name, compiler)
+        found = []
+        for image in (alone[name], together[name]):
+            y = device.buffer("y", 128, role="output")
+            ran = device.run(image, LaunchPlan((), (launch,)), {"y": y}, fuel=10**6)
+            found.append(ran.findings)
+            y.release()
+        assert found[0] == found[1], name
+        assert found[0], name
+        lines = [int(line) for f in found[0] for line in re.findall(r"line (\d+)", f.detail)]
+        assert lines, name
+        assert set(lines) <= set(range(1, 6)), name
 
 
 def test_threads_that_returned_count_as_arrived(execute):

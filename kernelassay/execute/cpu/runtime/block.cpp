@@ -64,7 +64,7 @@ void release_barrier() {
     Thread& thread = threads[turn_order[i]];
     if (thread.state != State::kAtBarrier) continue;
     if (site && site != thread.site) {
-      if (!diverged) report_at(kBarrierDivergence, thread, thread.site);
+      if (!diverged) report_at(kBarrierDivergence, thread, thread.site >> 32);
       diverged = true;
     }
     site = thread.site;
