@@ -17,7 +17,8 @@ from kernelassay.cell import Cell
 from kernelassay.compile.fixed import Known, multiples, ties
 from kernelassay.errors import KernelassayError, UnsupportedError
 from kernelassay.execute.bench import ORIGINAL
-from kernelassay.execute.worker import Arguments, CallInfo, UnitResult, Worker
+from kernelassay.execute.messages import Arguments, CallInfo
+from kernelassay.execute.worker import UnitResult, Worker
 from kernelassay.inputs import FULL, QUICK, InputSpec
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox

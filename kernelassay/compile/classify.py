@@ -137,7 +137,7 @@ def classify(
     digest = _joint(images[device.own], original)
     found = {mutant: images[key] for mutant, key in device.keys.items()}
     found |= {mutant: Image("", reason) for mutant, reason in broken.items()}
-    return Classification(_sorted(mutants, found, device.keys, digest), chosen, compiler, digest)
+    return Classification(_decided(mutants, found, device.keys, digest), chosen, compiler, digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _device_texts(original: str, mutants: Mapping[str, str], fixed: Fixed) -> _D
     return _DeviceTexts(texts, own, keys)
 
 
-def _sorted(
+def _decided(
     mutants: Sequence[tuple[str, str]],
     images: Mapping[str, Image],
     keys: Mapping[str, str],

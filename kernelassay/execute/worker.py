@@ -21,7 +21,6 @@ from kernelassay import cell
 from kernelassay.cell import Cell
 from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.execute.messages import (
-    Arguments,
     Battery,
     CallInfo,
     Measure,
@@ -35,8 +34,6 @@ from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate, InputFacts
-
-__all__ = ["Arguments", "CallInfo", "Trials", "UnitResult", "Worker", "WorkerDiedError", "context"]
 
 OPEN_SECONDS = 240.0
 INPUT_SECONDS = 240.0
