@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from kernelassay.cell import INFRASTRUCTURE, OK
 from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.gate import HEADROOM
+from kernelassay.joined import Cells
 from kernelassay.oracle import AcceptanceRule
-from kernelassay.session import Session, inputs_of
+from kernelassay.session import inputs_of
 
 Bools = NDArray[np.bool_]
 
@@ -144,8 +145,8 @@ class ProblemMatrix:
         return np.asarray(stopped & ~np.isnan(self._row_limits(tolerance)))
 
 
-def load(session: Session, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
-    """The matrices of all admitted problems of a session.
+def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
+    """The matrices of all admitted problems of a session, or of several joined.
 
     With ``partial`` the problems that are finished, else all must be. Raises
     :class:`SessionError` if units are missing, :class:`NothingToTestError` if no problem was
@@ -154,10 +155,10 @@ def load(session: Session, *, partial: bool = False) -> tuple[ProblemMatrix, ...
     if not partial:
         unfinished = session.unfinished()
         if unfinished:
-            total = len(session.manifest["problems"])
+            total = len(session.problems)
             raise SessionError(
                 f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
-                where=str(session.root),
+                where=session.name,
                 hint="start the run again with the same command to complete it, or add --partial",
             )
     finished = session.finished_plans()
@@ -165,13 +166,13 @@ def load(session: Session, *, partial: bool = False) -> tuple[ProblemMatrix, ...
     if not matrices:
         raise NothingToTestError(
             "no problem was admitted",
-            where=str(session.root),
+            where=session.name,
             hint="`kernelassay problems --session DIR` lists the reasons",
         )
     return matrices
 
 
-def _problem(session: Session, plan: Mapping[str, Any]) -> ProblemMatrix:
+def _problem(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
     inputs = tuple(record["id"] for record in inputs_of(plan))
     tables = [session.read_cells(plan["problem"]["id"], name) for name in inputs]
     names = [table.column("candidate").to_pylist() for table in tables]

@@ -145,6 +145,20 @@ class Session:
             self._lock = None
 
     @property
+    def name(self) -> str:
+        """Its directory."""
+        return str(self.root)
+
+    @property
+    def problems(self) -> frozenset[str]:
+        """The ids of the selected problems."""
+        return frozenset(self.manifest["problems"])
+
+    def digest_of(self, problem: str) -> str:
+        """The digest of a selected problem's text."""
+        return str(self.manifest["problems"][problem])
+
+    @property
     def images(self) -> Path:
         """The cache of compiled code."""
         return self.root / "images"
@@ -239,7 +253,7 @@ class Session:
     def unfinished(self) -> list[str]:
         """The selected problems that are not planned yet or lack cells."""
         done = {plan["problem"]["id"] for plan in self.finished_plans()}
-        return sorted(set(self.manifest["problems"]) - done)
+        return sorted(self.problems - done)
 
     def write_tables(self) -> None:
         """Write mutants and inputs of all plans as two tables, for readers of the session."""

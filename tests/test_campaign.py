@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelassay import campaign as campaigns
-from kernelassay.analysis.audit import audit_session
+from kernelassay.analysis.audit import audit_sessions
 from kernelassay.cli import invoke
 from kernelassay.execute.worker import Worker
 from kernelassay.mutation import select
@@ -69,7 +69,7 @@ def test_two_runs_have_one_digest(finished, tmp_path):
 
 
 def test_the_official_check_gets_a_score_with_closing_buckets(finished):
-    result = audit_session(Session.open(finished[0]), PROTOCOLS, 1e-2)
+    result = audit_sessions([Session.open(finished[0])], PROTOCOLS, 1e-2)
     assert result.problems == len(NAMES)
     assert result.account.witnessed > 0
     loose, tight = result.scores

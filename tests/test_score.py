@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelassay import cell
-from kernelassay.analysis.audit import audit_session, survival_reasons
+from kernelassay.analysis.audit import audit_sessions, survival_reasons
 from kernelassay.analysis.score import Share, bootstrap, buckets, mutant_facts, score, vacuous
 from kernelassay.cell import Cell
 from kernelassay.errors import ControlError, NothingToTestError, SessionError
@@ -73,13 +73,14 @@ def cells(input_id, original_error=0.0, nan_error=np.nan, zeros=-REFERENCE, quie
     yield result("quiet", input_id, outcome=quiet)
 
 
-def session(root, narrow=(), **options):
-    store = Session.create(root, {"problems": {"suite/p": "d"}, "identity": "nvrtc"})
+def session(root, narrow=(), problem="suite/p", manifest=None, **options):
+    facts = {"problems": {problem: "d"}, "identity": "nvrtc", **(manifest or {})}
+    store = Session.create(root, facts)
     inputs = [*OFFICIAL, TARGETED]
     store.write_plan(
-        "suite/p",
+        problem,
         {
-            "problem": {"id": "suite/p", "official_shape": True},
+            "problem": {"id": problem, "official_shape": True},
             "refused": "",
             "calls": [
                 {"id": "k00", "template": "softmax", "styles": ["optimised"], "not_admitted": {}}
@@ -102,7 +103,7 @@ def session(root, narrow=(), **options):
         },
     )
     for name in inputs:
-        store.write_cells("suite/p", name, cell.table(cells(name, **options)))
+        store.write_cells(problem, name, cell.table(cells(name, **options)))
     store.close()
     return store
 
@@ -202,9 +203,44 @@ def test_a_session_without_its_controls_gives_no_score(tmp_path):
 
 
 def test_an_audit_is_plain_data_with_rates(tmp_path):
-    data = audit_session(session(tmp_path / "s"), (V01, CURRENT), 1e-2).to_json()
+    data = audit_sessions([session(tmp_path / "s")], (V01, CURRENT), 1e-2).to_json()
     assert data["scores"][0]["detection"] == {"count": 2, "total": 4, "rate": 0.5}
     assert data["denominators"][0]["tolerance"] == 1e-2
+
+
+def audited(*stores, **options):
+    return audit_sessions(stores, (V01, CURRENT), 1e-2, **options)
+
+
+def test_sessions_of_one_campaign_are_scored_together(tmp_path):
+    """On other machines, perhaps; what one left unfinished may be finished in another."""
+    both = {"problems": {"suite/p": "d", "suite/q": "d"}}
+    one = session(tmp_path / "p", manifest={**both, "torch": "2.11", "machine": {"cores": 32}})
+    alone = audited(one, partial=True)
+    assert (alone.problems, alone.unfinished) == (1, ("suite/q",))
+    with pytest.raises(SessionError, match="1 of 2 problems are not finished"):
+        audited(one)
+    other = session(tmp_path / "q", problem="suite/q", manifest={"torch": "2.13"})
+    together = audited(one, other)
+    assert (together.problems, together.unfinished) == (2, ())
+    assert together.account.generated == 2 * alone.account.generated
+    assert together.scores[0].detection == Share(4, 8)
+    assert together.cells == 2 * alone.cells
+    assert [made["torch"] for made in together.joined] == ["2.13"]
+
+
+def test_sessions_that_are_not_of_one_campaign_are_not_scored_together(tmp_path):
+    first = session(tmp_path / "p")
+    with pytest.raises(SessionError, match="finished in two"):
+        audited(first, first)
+    for name, manifest, reason in (
+        ("rules", {"rules": ["a"]}, "differs in rules"),
+        ("identity", {"identity": "host"}, "differs in identity"),
+        ("text", {"problems": {"suite/p": "e", "suite/q": "d"}}, "suite/p is another text"),
+    ):
+        other = session(tmp_path / name, problem="suite/q", manifest={**manifest})
+        with pytest.raises(SessionError, match=reason):
+            audited(first, other)
 
 
 def test_an_unfinished_session_gives_no_score(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from kernelassay import campaign as campaigns
 from kernelassay import cell, plan, styles
-from kernelassay.analysis.audit import audit_session
+from kernelassay.analysis.audit import audit_sessions
 from kernelassay.analysis.score import mutant_facts, score
 from kernelassay.errors import ControlError, UsageError
 from kernelassay.execute.messages import CallInfo
@@ -206,7 +206,7 @@ def test_every_chosen_style_has_an_original_and_mutants(finished):
 
 
 def test_an_audit_accounts_for_every_style(finished):
-    result = audit_session(finished, (V01, CURRENT), 1e-2)
+    result = audit_sessions([finished], (V01, CURRENT), 1e-2)
     assert set(result.account_by_style) == set(CHOSEN)
     total = sum(a.generated for a in result.account_by_style.values())
     assert total == result.account.generated

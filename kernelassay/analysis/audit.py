@@ -1,4 +1,4 @@
-"""Everything ``kernelassay audit`` reports about one session."""
+"""Everything ``kernelassay audit`` reports about a session, or several of one campaign."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kernelassay.analysis.score import (
     score,
     vacuous,
 )
+from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load, measured
 from kernelassay.mutation.catalogue import RULES
 from kernelassay.protocols import Protocol
@@ -52,10 +53,14 @@ class Denominator:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The audit of one session. ``tolerance`` is the one witnesses are counted at."""
+    """The audit of a session. ``tolerance`` is the one witnesses are counted at.
+
+    ``joined`` has the manifests of further sessions that were audited with it.
+    """
 
     session: str
     manifest: Mapping[str, Any]
+    joined: tuple[Mapping[str, Any], ...]
     tolerance: float
     problems: int
     unfinished: tuple[str, ...]
@@ -95,21 +100,27 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def audit_session(
-    session: Session, protocols: Sequence[Protocol], tolerance: float, *, partial: bool = False
+def audit_sessions(
+    sessions: Sequence[Session],
+    protocols: Sequence[Protocol],
+    tolerance: float,
+    *,
+    partial: bool = False,
 ) -> AuditResult:
-    """Score protocols on a session, or with ``partial`` on its finished problems.
+    """Score protocols on one session or several, or with ``partial`` on the finished problems.
 
-    Raises as :func:`matrix.load` and :func:`score`.
+    Raises as :class:`JoinedSessions`, :func:`matrix.load` and :func:`score`.
     """
+    session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
     plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)
     dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS]
     unflagged = [fact for fact in dropped if not fact.flagged]
     return AuditResult(
-        session=str(session.root),
-        manifest=session.manifest,
+        session=session.name,
+        manifest=sessions[0].manifest,
+        joined=tuple(other.manifest for other in sessions[1:]),
         tolerance=tolerance,
         problems=len(matrices),
         unfinished=tuple(session.unfinished()),

@@ -11,7 +11,9 @@ from kernelassay.errors import GateError
 
 
 @click.command()
-@click.argument("session", type=click.Path(path_type=Path))
+@click.argument(
+    "sessions", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SESSION..."
+)
 @click.option("--protocol", "names", multiple=True, help="Protocol name; may be repeated.")
 @click.option(
     "--tolerance",
@@ -28,28 +30,33 @@ from kernelassay.errors import GateError
 )
 @json_option
 def audit(
-    session: Path,
+    sessions: tuple[Path, ...],
     names: tuple[str, ...],
     tolerance: float,
     partial: bool,
     fail_under: float | None,
     as_json: bool,
 ) -> None:
-    """Score protocols on the kill matrix of a SESSION directory."""
-    from kernelassay.analysis.audit import audit_session
+    """Score protocols on the kill matrix of a SESSION directory.
+
+    Several sessions of one campaign, run with the same options on other
+    problems, are scored together.
+    """
+    from kernelassay.analysis.audit import audit_sessions
     from kernelassay.protocols import select
     from kernelassay.report.tables import print_audit
     from kernelassay.session import Session, write_whole
 
-    store = Session.open(session)
-    result = audit_session(store, select(names), tolerance, partial=partial)
+    stores = [Session.open(root) for root in sessions]
+    result = audit_sessions(stores, select(names), tolerance, partial=partial)
     if as_json:
         emit_json("audit", result.to_json())
     else:
         print_audit(console(), result)
+    if not as_json and len(sessions) == 1:
         import json
 
-        path = session / "audit.json"
+        path = sessions[0] / "audit.json"
         write_whole(path, (json.dumps(result.to_json(), indent=1, sort_keys=True) + "\n").encode())
         click.echo(f"written to {path}")
     if fail_under is not None:
@@ -58,7 +65,7 @@ def audit(
             if rate is None or rate < fail_under:
                 shown = "nothing" if rate is None else f"{rate:.4f}"
                 raise GateError(
-                    f"{score.protocol} detects {shown}, under {fail_under}", where=str(session)
+                    f"{score.protocol} detects {shown}, under {fail_under}", where=result.session
                 )
 
 

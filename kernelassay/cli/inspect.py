@@ -93,14 +93,20 @@ def _session_problems(root: Path, as_json: bool) -> None:
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[RULE|FAMILY|GLOB]...")
 @click.option(
-    "--session", type=click.Path(path_type=Path), help="Add what each rule did in this session."
+    "--session",
+    "sessions",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Add what each rule did in this session; repeated, in sessions of one campaign.",
 )
 @click.option("--partial", is_flag=True, help="Count the finished problems of an unfinished run.")
 @json_option
-def rules(patterns: tuple[str, ...], session: Path | None, partial: bool, as_json: bool) -> None:
+def rules(
+    patterns: tuple[str, ...], sessions: tuple[Path, ...], partial: bool, as_json: bool
+) -> None:
     """List mutation rules; with --session, which fire and which yield witnessed mutants."""
     chosen = selected_rules(patterns)
-    coverage = _coverage(session, partial) if session is not None else {}
+    coverage = _coverage(sessions, partial) if sessions else {}
     if as_json:
         emit_json("rules", [_rule_record(rule, coverage) for rule in chosen])
         return
@@ -128,14 +134,15 @@ def rules(patterns: tuple[str, ...], session: Path | None, partial: bool, as_jso
         out.print(f"never witnessed ({len(unproven)}): {', '.join(unproven) or 'none'}")
 
 
-def _coverage(root: Path, partial: bool) -> dict[str, Any]:
+def _coverage(roots: Sequence[Path], partial: bool) -> dict[str, Any]:
     from kernelassay.analysis.audit import rule_coverage
     from kernelassay.analysis.score import mutant_facts
+    from kernelassay.joined import JoinedSessions
     from kernelassay.matrix import load
     from kernelassay.protocols import PROTOCOLS
     from kernelassay.session import Session
 
-    session = Session.open(root)
+    session = JoinedSessions([Session.open(root) for root in roots])
     facts = mutant_facts(load(session, partial=partial), PROTOCOLS, 1e-2)
     return {c.rule: c for c in rule_coverage(session.finished_plans(), facts)}
 

@@ -37,15 +37,16 @@ def print_audit(console: Console, result: AuditResult) -> None:
         f" {result.inputs} valid inputs, {result.cells} cells;"
         f" identity by {result.manifest['identity']}"
     )
-    made = result.manifest
-    facts = made["machine"]
-    console.print(
-        f"measured on {facts['cpu']}, {facts['cores']} cores, {facts['system']};"
-        f" torch {made['torch']}, kernelassay {made['version']}",
-        markup=False,
-    )
-    if made.get("kernelbench_commit"):
-        console.print(f"problems from a KernelBench checkout at {made['kernelbench_commit']}")
+    for made in (result.manifest, *result.joined):
+        facts = made["machine"]
+        console.print(
+            f"measured on {facts['cpu']}, {facts['cores']} cores, {facts['system']};"
+            f" torch {made['torch']}, kernelassay {made['version']}",
+            markup=False,
+        )
+    if result.manifest.get("kernelbench_commit"):
+        commit = result.manifest["kernelbench_commit"]
+        console.print(f"problems from a KernelBench checkout at {commit}")
     _accounts(console, result)
     _protocols(console, result)
     _families(console, result)
