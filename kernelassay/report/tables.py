@@ -205,7 +205,7 @@ def _notes(console: Console, result: AuditResult) -> None:
         console.print(f"style not admitted: {where}: {reason}", markup=False)
     rejected = sum(len(reasons) for reasons in result.invalid_inputs.values())
     if rejected:
-        console.print(f"inputs rejected by the validity gate: {rejected} (listed in audit.json)")
+        console.print(f"inputs rejected by the validity gate: {rejected} (--json lists them)")
     console.print(
         f"dropped barriers flagged: {percent(result.dropped_barriers)};"
         f" findings on correct kernels: {percent(result.false_findings)} of their cells"
