@@ -127,11 +127,13 @@ def test_a_worker_killed_at_any_moment_changes_nothing(finished, tmp_path, monke
 
 
 SCRIPT = """
-import sys
+import signal, sys
 sys.path.insert(0, {tests!r})
 import test_campaign
 from pathlib import Path
 if __name__ == "__main__":
+    # Ignored by what a shell starts with `&`, this test perhaps.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     test_campaign.measure(Path(sys.argv[1]))
 """
 

@@ -166,7 +166,7 @@ def test_lanes_that_wait_end_when_the_problem_is_refused(tmp_path):
 
 
 SCRIPT = """
-import sys
+import signal, sys
 sys.path.insert(0, {tests!r})
 import test_campaign
 from pathlib import Path
@@ -174,6 +174,8 @@ class Noted(test_campaign.Silent):
     def problem_step(self, problem, step):
         Path({planning!r}).touch()
 if __name__ == "__main__":
+    # Ignored by what a shell starts with `&`, this test perhaps.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     root, images = Path({root!r}), Path({images!r})
     test_campaign.measure(root, Noted(), images, names=({name!r},), jobs={jobs})
 """
