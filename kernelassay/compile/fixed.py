@@ -113,7 +113,7 @@ def with_fixed(source: str, fixed: Fixed) -> str:
     return source
 
 
-def _assumptions(named: Sequence[tuple[str, str, bool]], fixed: Fixed) -> Iterator[str]:
+def _assumptions(named: Sequence[tuple[str, str, str]], fixed: Fixed) -> Iterator[str]:
     """What holds of kernel parameters: (name, ``launch`` parameter it is given, type).
 
     A tie is an assignment: the optimiser does not carry an assumed equality into every comparison.
