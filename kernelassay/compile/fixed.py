@@ -124,10 +124,11 @@ def _assumptions(named: Sequence[tuple[str, str, str]], fixed: Fixed) -> Iterato
         value = fixed.get(given, given)
         if isinstance(value, int):
             yield f"__builtin_assume({parameter} == {int(value)});"
+        elif not _WHOLE.issuperset(words):
+            continue
         elif isinstance(value, Multiple):
             # Of a number that may be negative the optimiser does not see what a division drops.
-            if _WHOLE.issuperset(words):
-                yield f"__builtin_assume({parameter} >= 0 && {parameter} % {value.of} == 0);"
+            yield f"__builtin_assume({parameter} >= 0 && {parameter} % {value.of} == 0);"
         elif "const" not in words and (other := first.setdefault(value, parameter)) != parameter:
             yield f"{parameter} = {other};"
 

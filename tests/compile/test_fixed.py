@@ -136,6 +136,10 @@ def test_a_size_in_a_parameter_that_is_no_whole_number_of_its_width_is_not_told(
     """Of a float there is no remainder, and that of a narrow integer is another."""
     source = SOURCE.replace("int pad) {\n    int", f"{kind} pad) {{\n    int")
     assert with_fixed(source, {"pad": Multiple(4)}) == source
+    narrow = SOURCE.replace(
+        "int n, int stride, int pad) {\n    int", f"{kind} n, int stride, int pad) {{\n    int"
+    )
+    assert with_fixed(narrow, {"pad": "n"}) == narrow
 
 
 @pytest.mark.parametrize("kind", ["const int", "long long", "unsigned int", "size_t"])
