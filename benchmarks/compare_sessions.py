@@ -5,7 +5,7 @@ Usage: python benchmarks/compare_sessions.py SESSION SESSION
 Two runs of one plan have one digest. Where plans differ in part, as after a rule or an input was
 added, what is in both must still be equal: a problem of the same digest, an input of the same
 digest under the same conditions, a mutant of the same id (a hash over what it changes and where).
-Ends with 1 if a cell differs.
+Ends with 1 if a cell differs, or if there is none to compare.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
     )
     for column, number in columns.most_common():
         print(f"  {column}: {number}")
-    sys.exit(bool(count["differing"]))
+    sys.exit(1 if count["differing"] or not count["cells"] else 0)
 
 
 if __name__ == "__main__":

@@ -151,12 +151,22 @@ class Session:
 
     @property
     def problems(self) -> frozenset[str]:
-        """The ids of the selected problems."""
-        return frozenset(self.manifest["problems"])
+        """The ids of the selected problems. Raises :class:`SessionError` if none are named."""
+        return frozenset(self._digests())
 
     def digest_of(self, problem: str) -> str:
         """The digest of a selected problem's text."""
-        return str(self.manifest["problems"][problem])
+        return str(self._digests()[problem])
+
+    def _digests(self) -> dict[str, str]:
+        found = self.manifest.get("problems")
+        if not isinstance(found, dict):
+            raise SessionError(
+                "manifest.json does not name the selected problems",
+                where=str(self.root),
+                hint="it is damaged or was edited: run again into a new directory",
+            )
+        return found
 
     @property
     def images(self) -> Path:

@@ -103,6 +103,16 @@ def test_a_directory_without_manifest_is_no_session(tmp_path):
         Session.open(tmp_path)
 
 
+@pytest.mark.parametrize("damage", [{}, {"problems": ["suite/a"]}])
+def test_a_manifest_without_problems_is_named(tmp_path, damage):
+    make(tmp_path / "s", []).close()
+    path = tmp_path / "s" / "manifest.json"
+    kept = {key: value for key, value in json.loads(path.read_text()).items() if key != "problems"}
+    path.write_text(json.dumps({**kept, **damage}))
+    with pytest.raises(SessionError, match="does not name the selected problems"):
+        Session.open(tmp_path / "s").unfinished()
+
+
 @pytest.mark.parametrize("keep", [0, 10, -4])
 def test_a_truncated_cell_file_is_set_aside_and_counts_as_missing(tmp_path, keep):
     session = make(tmp_path / "s", [example_cell()])

@@ -18,7 +18,7 @@ from kernelassay.cli.selection import (
     problem_options,
     style_option,
 )
-from kernelassay.inputs import BATTERIES
+from kernelassay.inputs import BATTERIES, BRIEF_BATTERY, FULL_BATTERY, QUICK_BATTERY
 
 if TYPE_CHECKING:
     from kernelassay.admission import Admission
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     type=click.Choice(BATTERIES),
     default="brief",
     show_default=True,
-    help="Inputs per problem: at most 10, 22 or 36. A run uses quick or full.",
+    help=f"Inputs per problem: at most {BRIEF_BATTERY}, {QUICK_BATTERY} or {FULL_BATTERY}."
+    " A run uses quick or full.",
 )
 @click.option(
     "--rewrites", is_flag=True, help="Also build and judge the benign rewrites, as a run does."

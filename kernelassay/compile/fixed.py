@@ -18,6 +18,11 @@ from kernelassay.compile.source import SourceParts, kernel_signatures, split
 
 _ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="})
 _STEPS = frozenset({"++", "--"})
+# What a size keeps its value in, so that it has remainders and they are those of the argument.
+_WHOLE = frozenset(
+    {"const", "int", "long", "unsigned", "signed", "size_t", "ptrdiff_t"}
+    | {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (32, 64)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ def with_fixed(source: str, fixed: Fixed) -> str:
         if name not in signatures:
             continue
         named = [
-            (parameter, given[position], "const" in kind.split())
+            (parameter, given[position], kind)
             for position, (kind, parameter) in enumerate(signatures[name].parameters)
             if position in given and "*" not in kind
         ]
@@ -108,20 +113,23 @@ def with_fixed(source: str, fixed: Fixed) -> str:
     return source
 
 
-def _assumptions(named: Sequence[tuple[str, str, bool]], fixed: Fixed) -> Iterator[str]:
-    """What holds of kernel parameters: (name, ``launch`` parameter it is given, is it const).
+def _assumptions(named: Sequence[tuple[str, str, str]], fixed: Fixed) -> Iterator[str]:
+    """What holds of kernel parameters: (name, ``launch`` parameter it is given, type).
 
     A tie is an assignment: the optimiser does not carry an assumed equality into every comparison.
     """
     first: dict[str, str] = {}
-    for parameter, given, const in named:
+    for parameter, given, kind in named:
+        words = kind.split()
         value = fixed.get(given, given)
         if isinstance(value, int):
             yield f"__builtin_assume({parameter} == {int(value)});"
+        elif not _WHOLE.issuperset(words):
+            continue
         elif isinstance(value, Multiple):
             # Of a number that may be negative the optimiser does not see what a division drops.
             yield f"__builtin_assume({parameter} >= 0 && {parameter} % {value.of} == 0);"
-        elif not const and (other := first.setdefault(value, parameter)) != parameter:
+        elif "const" not in words and (other := first.setdefault(value, parameter)) != parameter:
             yield f"{parameter} = {other};"
 
 

@@ -131,6 +131,23 @@ def test_a_size_that_can_be_nothing_is_not_told_to_be_a_multiple():
     assert multiples([{"n": 0}, {"n": 8}], [{"n": 8}], ()) == {}
 
 
+@pytest.mark.parametrize("kind", ["float", "double", "bool", "unsigned char", "short", "half"])
+def test_a_size_in_a_parameter_that_is_no_whole_number_of_its_width_is_not_told(kind):
+    """Of a float there is no remainder, and that of a narrow integer is another."""
+    source = SOURCE.replace("int pad) {\n    int", f"{kind} pad) {{\n    int")
+    assert with_fixed(source, {"pad": Multiple(4)}) == source
+    narrow = SOURCE.replace(
+        "int n, int stride, int pad) {\n    int", f"{kind} n, int stride, int pad) {{\n    int"
+    )
+    assert with_fixed(narrow, {"pad": "n"}) == narrow
+
+
+@pytest.mark.parametrize("kind", ["const int", "long long", "unsigned int", "size_t"])
+def test_a_multiple_is_told_of_every_wide_integer(kind):
+    source = SOURCE.replace("int pad) {\n    int", f"{kind} pad) {{\n    int")
+    assert "pad >= 0 && pad % 4 == 0" in with_fixed(source, {"pad": Multiple(4)})
+
+
 VECTORISED = """extern "C" __global__ void k(const float* x, float* y, long long n) {
     const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, groups = n / 4;
     for (long long v = first; v < groups; v += (long long)gridDim.x * blockDim.x)
