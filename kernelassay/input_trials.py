@@ -6,7 +6,7 @@ runs: everything here EXECUTES it, in a worker only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -25,13 +25,12 @@ from kernelassay.user.whole import accepts
 class Settled:
     """The inputs of a problem; and ``moves``, each of one size alone, that keep its graph.
 
-    ``odd`` has the sizes of the inputs at which every size that may move is odd; none where it is
-    not known of some size what it moves.
+    ``free`` names the sizes that may move, or is None where it is not known of some size.
     """
 
     specs: tuple[InputSpec, ...]
     moves: tuple[Overrides, ...]
-    odd: tuple[Overrides, ...] = ()
+    free: tuple[str, ...] | None = None
 
 
 def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
@@ -87,22 +86,9 @@ def settle(
         precise=precise,
         frozen=frozen,
     )
-    return Settled(specs, moves, _odd(problem, specs, moves, frozen))
-
-
-def _odd(
-    problem: Problem,
-    specs: Sequence[InputSpec],
-    moves: Sequence[Overrides],
-    frozen: frozenset[str],
-) -> tuple[Overrides, ...]:
-    """The sizes of inputs whose free sizes are all odd, if every size is free or frozen."""
-    free = {name for move in moves for name, _ in move}
-    if any(lever.name not in free | frozen for lever in problem.sizes):
-        return ()
-    own = {lever.name: lever.value for lever in problem.sizes if lever.name in free}
-    shapes = dict.fromkeys(spec.overrides for spec in specs)
-    return tuple(s for s in shapes if all(size % 2 for size in (own | dict(s)).values()))
+    free = tuple(name for move in moves for name, _ in move)
+    complete = all(lever.name in frozen.union(free) for lever in problem.sizes)
+    return Settled(specs, moves, free if complete else None)
 
 
 def _moves(

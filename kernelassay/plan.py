@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelassay import gate, population, styles
 from kernelassay.cell import Cell
-from kernelassay.compile.fixed import Known, multiples, ties
+from kernelassay.compile.fixed import Known, Sizes, multiples, ties
 from kernelassay.errors import KernelassayError, UnsupportedError
 from kernelassay.execute.bench import ORIGINAL
 from kernelassay.execute.messages import Arguments, CallInfo
@@ -120,7 +120,7 @@ def admit(
         progress("checking inputs")
         found = worker.battery(options.battery)
         given = _gate(base, problem, worker, correct, _chosen(problem, found.specs, options))
-        calls = tuple(_with_known(call, given, found.moved, found.odd) for call in calls)
+        calls = tuple(_with_known(call, given, found.moved, found.tried) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
     return base, calls
@@ -270,13 +270,14 @@ def _with_known(
     call: CallInfo,
     given: Sequence[Arguments],
     moved: Sequence[Arguments],
-    odd: Sequence[Arguments],
+    tried: Sequence[tuple[Sizes, Arguments]],
 ) -> CallInfo:
     """``call`` with what its arguments tell: constants that do vary, sizes that are one size."""
-    own, alone, uneven = (
+    own, alone = (
         [arguments[call.id] for arguments in some if call.id in arguments]
-        for some in (given, moved, odd)
+        for some in (given, moved)
     )
+    course = [(sizes, some[call.id]) for sizes, some in tried if call.id in some]
     known: dict[str, Known] = {
         name: value
         for name, value in call.fixed.items()
@@ -286,7 +287,7 @@ def _with_known(
         )
     }
     known |= ties(own, alone, known)
-    return replace(call, fixed={**known, **multiples([*own, *alone], uneven, known)})
+    return replace(call, fixed={**known, **multiples(course, own, known)})
 
 
 def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from kernelassay.compile.lexing import NAME, matching, split_commas
 from kernelassay.compile.source import SourceParts, kernel_signatures, split
@@ -63,27 +64,50 @@ def ties(
     return {name: other for name, other in found.items() if name != other}
 
 
+Sizes = Mapping[str, int]
+Tried = Sequence[tuple[Sizes, Mapping[str, int | float]]]
+
+
 def multiples(
-    given: Sequence[Mapping[str, int | float]],
-    odd: Sequence[Mapping[str, int | float]],
-    known: Iterable[str],
+    tried: Tried, given: Sequence[Mapping[str, int | float]], known: Iterable[str]
 ) -> dict[str, Multiple]:
     """The sizes that hold a power of two whatever the free sizes of the problem are, by name.
 
-    ``given`` has the scalars of a call on each input of the problem, ``odd`` those where every free
-    size is odd: a factor that is still there comes from a constant. Without ``odd`` nothing is
-    known.
+    ``tried`` has the free sizes and the scalars of a call that follow from them: first the
+    problem's own, then others, where each size moves alone among them; without, nothing is known. A
+    scalar counts if it is an integer times powers of the free sizes at all of them. An extent
+    behind a pooling, say, is none: rounded down, it may be even wherever it was tried. ``given``
+    has the scalars on each input, among them those that no sizes of the problem made.
     """
     left_out = set(known)
     found: dict[str, Multiple] = {}
-    for name in given[0] if given and odd else ():
-        values = [scalars.get(name, 0.0) for scalars in (*given, *odd)]
-        if name in left_out or not all(type(value) is int and value > 0 for value in values):
+    for name in tried[0][1] if tried else ():
+        course = [(sizes, scalars.get(name, 0.0)) for sizes, scalars in tried]
+        if name in left_out or not all(type(value) is int and value > 0 for _, value in course):
             continue
-        common = math.gcd(*(int(value) for value in values))
-        if (power := common & -common) > 1:
+        factor = _factor([(sizes, int(value)) for sizes, value in course])
+        power = factor & -factor
+        if power > 1 and all(scalars.get(name, 1) % power == 0 for scalars in given):
             found[name] = Multiple(power)
     return found
+
+
+def _factor(course: Sequence[tuple[Sizes, int]]) -> int:
+    """The integer c, if value = c * a**k * b**l ... everywhere, exponents being 0 to 2; else 0."""
+    own, value = course[0]
+    factor = Fraction(value)
+    exponents: dict[str, int] = {}
+    for name, size in own.items():
+        alone = ((s, v) for s, v in course if {n for n in own if s[n] != own[n]} == {name})
+        moved, result = next(alone, (own, 0))
+        growth, change = Fraction(moved[name], size), Fraction(result, value)
+        exponent = next((k for k in range(3) if growth**k == change), None)
+        if exponent is None:
+            return 0
+        exponents[name] = exponent
+        factor /= size**exponent
+    fits = all(v == factor * math.prod(s[n] ** k for n, k in exponents.items()) for s, v in course)
+    return factor.numerator if fits and factor.denominator == 1 else 0
 
 
 def with_fixed(source: str, fixed: Fixed) -> str:
@@ -119,6 +143,9 @@ def _assumptions(named: Sequence[tuple[str, str, str]], fixed: Fixed) -> Iterato
     A tie is an assignment: the optimiser does not carry an assumed equality into every comparison.
     """
     first: dict[str, str] = {}
+    for parameter, given, kind in named:
+        if not isinstance(fixed.get(given), str) and _WHOLE.issuperset(kind.split()):
+            first.setdefault(given, parameter)
     for parameter, given, kind in named:
         words = kind.split()
         value = fixed.get(given, given)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelassay.cell import Cell
-from kernelassay.compile.fixed import Fixed
+from kernelassay.compile.fixed import Fixed, Sizes
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Scalar
 from kernelassay.problem import Problem
@@ -39,13 +39,14 @@ class CallInfo:
 class Trials:
     """The inputs of a problem, and the arguments of all calls at other sizes it takes.
 
-    ``moved`` has them when one size moves alone, for each that can; ``odd`` where every size that
-    can move is odd.
+    ``moved`` has them when one size moves alone, for each that can; ``tried`` at these and at the
+    inputs' sizes, the problem's own first, with the sizes that may move. It is empty where it is
+    not known of some size what it moves.
     """
 
     specs: tuple[InputSpec, ...]
     moved: tuple[Arguments, ...]
-    odd: tuple[Arguments, ...]
+    tried: tuple[tuple[Sizes, Arguments], ...]
 
 
 @dataclass(frozen=True, slots=True)

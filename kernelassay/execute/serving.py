@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelassay import cell
 from kernelassay.errors import KernelassayError, ProblemError
-from kernelassay.execute.messages import Battery, CallInfo, Measure, Open, Trials, without_output
+from kernelassay.execute.messages import (
+    Arguments,
+    Battery,
+    CallInfo,
+    Measure,
+    Open,
+    Trials,
+    without_output,
+)
+
+if TYPE_CHECKING:
+    from kernelassay.compile.fixed import Sizes
+    from kernelassay.input_trials import Settled
 
 MEMORY_BYTES = 12 << 30
 
@@ -40,8 +52,7 @@ def serve(pipe: Connection) -> None:
             if isinstance(request, Battery):
                 settled = settle(bench.problem, request.size, bench.signature)
                 moved = tuple(map(bench.arguments, settled.moves))
-                odd = tuple(map(bench.arguments, settled.odd))
-                pipe.send(Trials(settled.specs, moved, odd))
+                pipe.send(Trials(settled.specs, moved, tuple(_tried(bench, settled))))
             else:
                 for reply in _measure(bench, request):
                     pipe.send(reply)
@@ -50,6 +61,16 @@ def serve(pipe: Connection) -> None:
         except Exception as error:  # problem code raises whatever it likes
             where = bench.problem.id if bench is not None else _name(request)
             pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
+
+
+def _tried(bench: Any, settled: Settled) -> Iterator[tuple[Sizes, Arguments]]:
+    """Free sizes, and the arguments of all calls that follow from them; the problem's own first."""
+    if settled.free is None:
+        return
+    own = {lever.name: lever.value for lever in bench.problem.sizes if lever.name in settled.free}
+    shapes = [(), *settled.moves, *(spec.overrides for spec in settled.specs)]
+    for moved in dict.fromkeys(shapes):
+        yield own | dict(moved), bench.arguments(moved)
 
 
 def _name(request: Any) -> str:

@@ -8,6 +8,7 @@ from kernelassay.compile import classify, nvrtc
 from kernelassay.compile.fixed import Multiple, multiples, ties, with_fixed
 from kernelassay.execute.bench import ProblemBench
 from kernelassay.execute.messages import CallInfo
+from kernelassay.execute.serving import _tried
 from kernelassay.input_trials import settle
 from kernelassay.plan import _with_known
 from kernelassay.suite import suite_problems
@@ -66,7 +67,7 @@ def test_a_kernel_is_told_which_of_its_arguments_are_one_size():
     told = with_fixed(SOURCE, {"pad": "n"})
     assert told == SOURCE.replace("int pad) {\n    int i", "int pad) {pad = n;\n    int i")
     swapped = with_fixed(SOURCE.replace("n, stride, pad);", "pad, stride, n);"), {"pad": "n"})
-    assert "pad = n;" in swapped
+    assert "{n = pad;" in swapped
     for changed in ("n = 2;", "pad += 1;"):
         source = SOURCE.replace("    pick<<<", f"    {changed}\n    pick<<<")
         assert with_fixed(source, {"pad": "n"}) == source
@@ -113,39 +114,57 @@ def test_what_never_moves_alone_is_not_tied():
     assert ties(runs, [scalars(1, 5)], ()) == {}
 
 
-@given(
-    factor=st.integers(1, 64),
-    sizes=st.lists(st.tuples(st.integers(1, 33), st.integers(1, 33)), min_size=1),
-)
-def test_what_is_left_when_every_free_size_is_odd_is_the_factor_of_a_constant(factor, sizes):
-    """The powers of two of the sizes never count, however even all but one input are."""
-    counts = [{"n": factor * a * b, "scale": 4.0, "flag": True} for a, b in sizes]
-    odd = [{"n": factor * (2 * a + 1), "scale": 4.0, "flag": True} for a, _ in sizes]
+LEVERS = st.fixed_dictionaries({"a": st.integers(1, 40), "b": st.integers(1, 40)})
+
+
+def course(compute, own, others):
+    """Sizes and what follows: a problem's own, each size doubled alone, and some others."""
+    moved = [{**own, name: 2 * size} for name, size in own.items()]
+    return [(sizes, {"n": compute(**sizes), "scale": 4.0}) for sizes in (own, *moved, *others)]
+
+
+@given(st.integers(1, 64), st.integers(0, 2), st.integers(0, 2), LEVERS, st.lists(LEVERS))
+def test_the_factor_that_no_free_size_brings_is_told(factor, k, m, own, others):
+    tried = course(lambda a, b: factor * a**k * b**m, own, others)
+    given = [scalars for _, scalars in tried]
     power = factor & -factor
-    assert multiples(counts, odd, ()) == ({"n": Multiple(power)} if power > 1 else {})
-    assert multiples(counts, odd, {"n"}) == {}
-    assert multiples(counts, [], ()) == multiples([], odd, ()) == {}
+    expected = {"n": Multiple(power)} if power > 1 else {}
+    assert multiples(tried, given, ()) == expected
+    assert multiples(tried, given, {"n"}) == {}
+    # An input that somebody gave may have any size.
+    assert multiples(tried, [{"n": 2 * factor + 1}], ()) == {}
+    # Without a move of each size alone, nobody knows what the factor hangs on.
+    assert multiples(tried[:2], given, ()) == multiples([], given, ()) == {}
 
 
-def test_a_size_that_can_be_nothing_is_not_told_to_be_a_multiple():
-    assert multiples([{"n": 0}, {"n": 8}], [{"n": 8}], ()) == {}
+@given(LEVERS, st.lists(LEVERS), st.sampled_from(["pool", "border", "least"]))
+def test_what_is_no_product_of_sizes_is_told_only_where_the_trials_show_a_product(
+    own, others, kind
+):
+    """Rounded down, it may be even wherever it is tried; one trial that is no product tells."""
+    compute = {
+        "pool": lambda a, b: 4 * ((a + 1) // 2) * b,
+        "border": lambda a, b: 4 * (a + 2) * b,
+        "least": lambda a, b: 4 * min(a, b),
+    }[kind]
+    odd = {"a": 7, "b": 5}
+    tried = course(compute, own, [*others, odd, {"a": 8, "b": 5}, {"a": 5, "b": 7}])
+    assert multiples(tried, [], ()) == {}
 
 
-@pytest.mark.parametrize("kind", ["float", "double", "bool", "unsigned char", "short", "half"])
-def test_a_size_in_a_parameter_that_is_no_whole_number_of_its_width_is_not_told(kind):
-    """Of a float there is no remainder, and that of a narrow integer is another."""
-    source = SOURCE.replace("int pad) {\n    int", f"{kind} pad) {{\n    int")
-    assert with_fixed(source, {"pad": Multiple(4)}) == source
-    narrow = SOURCE.replace(
-        "int n, int stride, int pad) {\n    int", f"{kind} n, int stride, int pad) {{\n    int"
-    )
-    assert with_fixed(narrow, {"pad": "n"}) == narrow
-
-
-@pytest.mark.parametrize("kind", ["const int", "long long", "unsigned int", "size_t"])
-def test_a_multiple_is_told_of_every_wide_integer(kind):
-    source = SOURCE.replace("int pad) {\n    int", f"{kind} pad) {{\n    int")
-    assert "pad >= 0 && pad % 4 == 0" in with_fixed(source, {"pad": Multiple(4)})
+def test_extents_behind_a_pooling_are_not_told_to_be_even():
+    """At all sizes that the battery tries, the pooled planes may hold a factor of four."""
+    problems = {p.id: p for p in suite_problems()}
+    for name in ("conv3d_softplus_maxpool", "max_pool3d"):
+        problem = problems[f"suite/{name}"]
+        bench = ProblemBench(problem, None)
+        settled = settle(problem, "full", bench.signature)
+        tried = list(_tried(bench, settled))
+        assert tried
+        for call in bench.calls:
+            mine = [(sizes, some[call.id]) for sizes, some in tried if call.id in some]
+            for told, power in multiples(mine, [], ()).items():
+                assert told not in ("cols", "out_d", "out_h", "out_w"), (call.id, told, power)
 
 
 VECTORISED = """extern "C" __global__ void k(const float* x, float* y, long long n) {
@@ -181,24 +200,14 @@ def test_a_fault_in_a_part_that_a_count_of_elements_leaves_out_is_equivalent(fix
     assert found["groups"].status == groups
 
 
-def test_only_a_multiple_that_no_free_size_brings_is_told():
-    """Rotary tables are as wide as the heads, which the problem does not vary."""
+def test_a_multiple_that_the_problem_fixes_is_told():
+    """Rotary tables are as wide as half a head, which the problem does not vary."""
     problems = {p.id: p for p in suite_problems()}
     bench = ProblemBench(problems["suite/rotary_embedding"], None)
-    settled = settle(bench.problem, "quick", bench.signature)
-    assert settled.odd
-    for sizes in settled.odd:
-        free = {name: size for name, size in sizes if name in {m[0][0] for m in settled.moves}}
-        assert all(size % 2 for size in free.values())
-    calls = [call for call in bench.calls if call.template == "pointwise"]
-    found = {}
-    for call in calls:
-        given, odd = (
-            [bench.arguments(sizes)[call.id] for sizes in some]
-            for some in ([spec.overrides for spec in settled.specs], settled.odd)
-        )
-        found |= {call.id: multiples(given, odd, ())}
-    assert all("n" in known for known in found.values())
+    tried = list(_tried(bench, settle(bench.problem, "quick", bench.signature)))
+    for call in (call for call in bench.calls if call.template == "pointwise"):
+        mine = [(sizes, some[call.id]) for sizes, some in tried]
+        assert multiples(mine, [], ())["n"].of >= 4, call.id
 
 
 def problem_ties(problem, size):
