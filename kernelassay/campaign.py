@@ -130,7 +130,8 @@ def run(
         for lane in lanes:
             lane.stop()
         for lane in lanes:
-            lane.join(STOP_SECONDS)
+            if lane.ident is not None:  # else it could not be started, and that is being raised
+                lane.join(STOP_SECONDS)
     for lane in lanes:
         if lane.failure:
             raise lane.failure

@@ -55,7 +55,7 @@ class JoinedSessions:
         twice = sorted(problem for problem, count in times.items() if count > 1)
         if twice:
             raise SessionError(
-                f"{len(twice)} problems are finished in two of the sessions ({twice[0]} ...)",
+                f"finished in two of the sessions: {', '.join(twice)}",
                 where=self.name,
                 hint="leave one of the sessions out",
             )

@@ -204,6 +204,23 @@ def test_an_interrupted_run_of_several_lanes_ends_soon_and_resumes(alone, tmp_pa
     assert measure(root, images=alone[2], names=(NAME,), jobs=2) == alone[1]
 
 
+def test_a_lane_that_cannot_start_ends_the_run_with_the_reason(tmp_path, monkeypatch):
+    start = Lane.start
+
+    def starting(lane):
+        if threading.active_count() > before + 1:
+            raise RuntimeError("can't start new thread")
+        start(lane)
+
+    session = Session.create(tmp_path / "s", campaign(jobs=LANES).manifest())
+    before = threading.active_count()
+    monkeypatch.setattr(Lane, "start", starting)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        campaigns.run(campaign(jobs=LANES), session, Silent())
+    session.close()
+    assert not lanes_alive()
+
+
 def test_a_helper_goes_where_most_units_wait_and_leaves_the_last_one_to_the_others():
     agenda = Agenda(["a", "b"])
     assert [agenda.next(), agenda.next()] == ["a", "b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -37,13 +38,8 @@ def print_audit(console: Console, result: AuditResult) -> None:
         f" {result.inputs} valid inputs, {result.cells} cells;"
         f" identity by {result.manifest['identity']}"
     )
-    for made in (result.manifest, *result.joined):
-        facts = made["machine"]
-        console.print(
-            f"measured on {facts['cpu']}, {facts['cores']} cores, {facts['system']};"
-            f" torch {made['torch']}, kernelassay {made['version']}",
-            markup=False,
-        )
+    for line in dict.fromkeys(map(_measured_on, (result.manifest, *result.joined))):
+        console.print(line, markup=False)
     if result.manifest.get("kernelbench_commit"):
         commit = result.manifest["kernelbench_commit"]
         console.print(f"problems from a KernelBench checkout at {commit}")
@@ -54,6 +50,16 @@ def print_audit(console: Console, result: AuditResult) -> None:
     for score in result.scores:
         _problems(console, score)
     _notes(console, result)
+
+
+def _measured_on(manifest: Mapping[str, Any]) -> str:
+    facts = manifest["machine"]
+    nvrtc = f" NVRTC {manifest['nvrtc']}," if manifest.get("nvrtc") else ""
+    return (
+        f"measured on {facts['cpu']}, {facts['cores']} cores, {facts['system']};"
+        f" torch {manifest['torch']},{nvrtc} {manifest['compiler']}, kernelassay"
+        f" {manifest['version']}"
+    )
 
 
 def _accounts(console: Console, result: AuditResult) -> None:
