@@ -25,12 +25,12 @@ from kernelassay.user.whole import accepts
 class Settled:
     """The inputs of a problem; and ``moves``, each of one size alone, that keep its graph.
 
-    ``free`` names the sizes that may move, or is None where it is not known of some size.
+    ``frozen`` names the sizes that change the graph itself when they move.
     """
 
     specs: tuple[InputSpec, ...]
     moves: tuple[Overrides, ...]
-    free: tuple[str, ...] | None = None
+    frozen: frozenset[str]
 
 
 def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
@@ -86,9 +86,7 @@ def settle(
         precise=precise,
         frozen=frozen,
     )
-    free = tuple(name for move in moves for name, _ in move)
-    complete = all(lever.name in frozen.union(free) for lever in problem.sizes)
-    return Settled(specs, moves, free if complete else None)
+    return Settled(specs, moves, frozen)
 
 
 def _moves(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -47,12 +47,11 @@ class JoinedSessions:
         self.sessions = tuple(sessions)
         for session in self.sessions[1:]:
             _require_same_options(self.sessions[0], session)
-        self._plans = [(session, session.finished_plans()) for session in self.sessions]
-        self._home = {
-            plan["problem"]["id"]: session for session, plans in self._plans for plan in plans
-        }
-        times = Counter(plan["problem"]["id"] for _, plans in self._plans for plan in plans)
-        twice = sorted(problem for problem, count in times.items() if count > 1)
+        found = [(plan, session) for session in sessions for plan in session.finished_plans()]
+        self._plans = sorted((plan for plan, _ in found), key=_problem_of)
+        self._home = {_problem_of(plan): session for plan, session in found}
+        times = Counter(map(_problem_of, self._plans))
+        twice = [problem for problem, count in times.items() if count > 1]
         if twice:
             raise SessionError(
                 f"finished in two of the sessions: {', '.join(twice)}",
@@ -72,8 +71,7 @@ class JoinedSessions:
 
     def finished_plans(self) -> list[dict[str, Any]]:
         """The plans of all that is finished somewhere, by problem id."""
-        plans = [plan for _, found in self._plans for plan in found]
-        return sorted(plans, key=lambda plan: str(plan["problem"]["id"]))
+        return self._plans
 
     def unfinished(self) -> list[str]:
         """The problems that no session has finished."""
@@ -82,6 +80,10 @@ class JoinedSessions:
     def read_cells(self, problem: str, input_id: str) -> pa.Table:
         """The cells of one unit of work, from the session that finished its problem."""
         return self._home[problem].read_cells(problem, input_id)
+
+
+def _problem_of(plan: Mapping[str, Any]) -> str:
+    return str(plan["problem"]["id"])
 
 
 def _require_same_options(first: Session, other: Session) -> None:

@@ -120,7 +120,7 @@ def admit(
         progress("checking inputs")
         found = worker.battery(options.battery)
         given = _gate(base, problem, worker, correct, _chosen(problem, found.specs, options))
-        calls = tuple(_with_known(call, given, found.moved, found.tried) for call in calls)
+        calls = tuple(_with_known(call, given, found.tried) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
     return base, calls
@@ -267,26 +267,20 @@ def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) 
 
 
 def _with_known(
-    call: CallInfo,
-    given: Sequence[Arguments],
-    moved: Sequence[Arguments],
-    tried: Sequence[tuple[Sizes, Arguments]],
+    call: CallInfo, given: Sequence[Arguments], tried: Sequence[tuple[Sizes, Arguments]]
 ) -> CallInfo:
     """``call`` with what its arguments tell: constants that do vary, sizes that are one size."""
-    own, alone = (
-        [arguments[call.id] for arguments in some if call.id in arguments]
-        for some in (given, moved)
-    )
+    own = [arguments[call.id] for arguments in given if call.id in arguments]
     course = [(sizes, some[call.id]) for sizes, some in tried if call.id in some]
     known: dict[str, Known] = {
         name: value
         for name, value in call.fixed.items()
         if all(
             name in scalars and scalars[name] == scalars.get(str(value), value)
-            for scalars in (*own, *alone)
+            for scalars in (*own, *(scalars for _, scalars in course))
         )
     }
-    known |= ties(own, alone, known)
+    known |= ties(course, own, known)
     return replace(call, fixed={**known, **multiples(course, own, known)})
 
 

@@ -97,7 +97,7 @@ def _session_problems(root: Path, as_json: bool) -> None:
     "sessions",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Add what each rule did in this session; repeated, in sessions of one campaign.",
+    help="Add what each rule did in a run; may be repeated, for the sessions of one campaign.",
 )
 @click.option("--partial", is_flag=True, help="Count the finished problems of an unfinished run.")
 @json_option

@@ -39,24 +39,28 @@ Fixed = Mapping[str, Known]
 is a multiple of."""
 
 
-def ties(
-    given: Sequence[Mapping[str, int | float]],
-    moved: Sequence[Mapping[str, int | float]],
-    known: Iterable[str],
-) -> dict[str, str]:
+Sizes = Mapping[str, int]
+Scalars = Mapping[str, int | float]
+Tried = Sequence[tuple[Sizes, Scalars]]
+"""The free sizes of a problem and the scalars of a call that follow: first at the problem's own,
+then at others, among them each size moved alone, where it can be."""
+
+
+def ties(tried: Tried, given: Sequence[Scalars], known: Iterable[str]) -> dict[str, str]:
     """The parameters that are one size to the problem with an earlier one, by name.
 
-    ``given`` has the scalars of a call on each input of the problem, the first at its own sizes;
-    ``moved`` those after each move of one size alone. What is equal on all inputs may be so by
-    chance, two sizes being lowered to one floor, say; what also moves alike, and does move, hangs
-    on one and the same size. Names in ``known`` are left out.
+    ``given`` has the scalars of a call on each input of the problem. What is equal on all inputs
+    may be so by chance, two sizes being lowered to one floor, say; what also moves alike when a
+    size moves alone, and does move, hangs on one and the same size. Names in ``known`` are left
+    out.
     """
     left_out = set(known)
     courses: dict[str, tuple[int, ...]] = {}
+    moved = [scalars for sizes, scalars in tried if len(_differing(tried[0][0], sizes)) == 1]
     for name in given[0] if given else ():
         values = tuple(scalars.get(name, 0.0) for scalars in (*given, *moved))
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-        moves = any(scalars.get(name) != given[0][name] for scalars in moved)
+        moves = any(scalars.get(name) != tried[0][1].get(name) for scalars in moved)
         if name not in left_out and whole and moves:
             courses[name] = tuple(int(v) for v in values)
     first: dict[tuple[int, ...], str] = {}
@@ -64,20 +68,17 @@ def ties(
     return {name: other for name, other in found.items() if name != other}
 
 
-Sizes = Mapping[str, int]
-Tried = Sequence[tuple[Sizes, Mapping[str, int | float]]]
+def _differing(own: Sizes, sizes: Sizes) -> set[str]:
+    return {name for name in own if sizes[name] != own[name]}
 
 
-def multiples(
-    tried: Tried, given: Sequence[Mapping[str, int | float]], known: Iterable[str]
-) -> dict[str, Multiple]:
+def multiples(tried: Tried, given: Sequence[Scalars], known: Iterable[str]) -> dict[str, Multiple]:
     """The sizes that hold a power of two whatever the free sizes of the problem are, by name.
 
-    ``tried`` has the free sizes and the scalars of a call that follow from them: first the
-    problem's own, then others, where each size moves alone among them; without, nothing is known. A
-    scalar counts if it is an integer times powers of the free sizes at all of them. An extent
-    behind a pooling, say, is none: rounded down, it may be even wherever it was tried. ``given``
-    has the scalars on each input, among them those that no sizes of the problem made.
+    A scalar counts if it is an integer times powers of the free sizes at all that was tried; where
+    some size was never moved alone, nothing is known. An extent behind a pooling, say, is none:
+    rounded down, it may be even wherever it was tried. ``given`` has the scalars on each input,
+    among them those that no sizes of the problem made.
     """
     left_out = set(known)
     found: dict[str, Multiple] = {}
@@ -98,7 +99,7 @@ def _factor(course: Sequence[tuple[Sizes, int]]) -> int:
     factor = Fraction(value)
     exponents: dict[str, int] = {}
     for name, size in own.items():
-        alone = ((s, v) for s, v in course if {n for n in own if s[n] != own[n]} == {name})
+        alone = ((s, v) for s, v in course if _differing(own, s) == {name})
         moved, result = next(alone, (own, 0))
         growth, change = Fraction(moved[name], size), Fraction(result, value)
         exponent = next((k for k in range(3) if growth**k == change), None)

@@ -37,15 +37,13 @@ class CallInfo:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The inputs of a problem, and the arguments of all calls at other sizes it takes.
+    """The inputs of a problem, and what its calls are given at the sizes it was tried at.
 
-    ``moved`` has them when one size moves alone, for each that can; ``tried`` at these and at the
-    inputs' sizes, the problem's own first, with the sizes that may move. It is empty where it is
-    not known of some size what it moves.
+    ``tried`` pairs the sizes that may move with the arguments of all calls: first the problem's
+    own, then each size moved alone, where it can be, and the inputs' sizes.
     """
 
     specs: tuple[InputSpec, ...]
-    moved: tuple[Arguments, ...]
     tried: tuple[tuple[Sizes, Arguments], ...]
 
 

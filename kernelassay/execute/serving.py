@@ -51,8 +51,7 @@ def serve(pipe: Connection) -> None:
             assert bench is not None
             if isinstance(request, Battery):
                 settled = settle(bench.problem, request.size, bench.signature)
-                moved = tuple(map(bench.arguments, settled.moves))
-                pipe.send(Trials(settled.specs, moved, tuple(_tried(bench, settled))))
+                pipe.send(Trials(settled.specs, tuple(tried(bench, settled))))
             else:
                 for reply in _measure(bench, request):
                     pipe.send(reply)
@@ -63,11 +62,10 @@ def serve(pipe: Connection) -> None:
             pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
 
 
-def _tried(bench: Any, settled: Settled) -> Iterator[tuple[Sizes, Arguments]]:
+def tried(bench: Any, settled: Settled) -> Iterator[tuple[Sizes, Arguments]]:
     """Free sizes, and the arguments of all calls that follow from them; the problem's own first."""
-    if settled.free is None:
-        return
-    own = {lever.name: lever.value for lever in bench.problem.sizes if lever.name in settled.free}
+    levers = (lever for lever in bench.problem.sizes if lever.name not in settled.frozen)
+    own = {lever.name: lever.value for lever in levers}
     shapes = [(), *settled.moves, *(spec.overrides for spec in settled.specs)]
     for moved in dict.fromkeys(shapes):
         yield own | dict(moved), bench.arguments(moved)

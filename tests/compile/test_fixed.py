@@ -8,7 +8,7 @@ from kernelassay.compile import classify, nvrtc
 from kernelassay.compile.fixed import Multiple, multiples, ties, with_fixed
 from kernelassay.execute.bench import ProblemBench
 from kernelassay.execute.messages import CallInfo
-from kernelassay.execute.serving import _tried
+from kernelassay.execute.serving import tried
 from kernelassay.input_trials import settle
 from kernelassay.plan import _with_known
 from kernelassay.suite import suite_problems
@@ -93,6 +93,11 @@ def scalars(a, b):
     return {name: value(a, b) for name, value in SCALARS.items()}
 
 
+def at(*pairs):
+    """Sizes and what follows from them, the problem's own first."""
+    return [({"a": a, "b": b}, scalars(a, b)) for a, b in pairs]
+
+
 @given(
     st.integers(1, 64),
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=4),
@@ -100,18 +105,19 @@ def scalars(a, b):
 def test_only_what_hangs_on_the_same_size_is_tied_whatever_the_inputs_share(size, sizes):
     """Both sizes are equal officially, and may be on every input there is."""
     runs = [scalars(size, size), *(scalars(*pair) for pair in sizes)]
-    moves = [scalars(2 * size, size), scalars(size, 2 * size)]
-    found = ties(runs, moves, ())
+    moves = at((size, size), (2 * size, size), (size, 2 * size))
+    found = ties(moves, runs, ())
     assert found.pop("same") == "rows"
     # Equal only at odd sizes: an input or a move that is even tells, and 2 * size is even.
     assert found == {}
-    assert ties(runs, moves, {"rows", "same"}) == {}
+    assert ties(moves, runs, {"rows", "same"}) == {}
 
 
 def test_what_never_moves_alone_is_not_tied():
     runs = [scalars(k, k) for k in range(1, 9)]
-    assert ties(runs, [], ()) == ties([], [], ()) == {}
-    assert ties(runs, [scalars(1, 5)], ()) == {}
+    assert ties([], runs, ()) == ties([], [], ()) == {}
+    assert ties(at((1, 1), (1, 5)), runs, ()) == {}
+    assert ties(at((1, 1), (5, 5)), runs, ()) == {}
 
 
 LEVERS = st.fixed_dictionaries({"a": st.integers(1, 40), "b": st.integers(1, 40)})
@@ -125,16 +131,16 @@ def course(compute, own, others):
 
 @given(st.integers(1, 64), st.integers(0, 2), st.integers(0, 2), LEVERS, st.lists(LEVERS))
 def test_the_factor_that_no_free_size_brings_is_told(factor, k, m, own, others):
-    tried = course(lambda a, b: factor * a**k * b**m, own, others)
-    given = [scalars for _, scalars in tried]
+    trials = course(lambda a, b: factor * a**k * b**m, own, others)
+    given = [scalars for _, scalars in trials]
     power = factor & -factor
     expected = {"n": Multiple(power)} if power > 1 else {}
-    assert multiples(tried, given, ()) == expected
-    assert multiples(tried, given, {"n"}) == {}
+    assert multiples(trials, given, ()) == expected
+    assert multiples(trials, given, {"n"}) == {}
     # An input that somebody gave may have any size.
-    assert multiples(tried, [{"n": 2 * factor + 1}], ()) == {}
+    assert multiples(trials, [{"n": 2 * factor + 1}], ()) == {}
     # Without a move of each size alone, nobody knows what the factor hangs on.
-    assert multiples(tried[:2], given, ()) == multiples([], given, ()) == {}
+    assert multiples(trials[:2], given, ()) == multiples([], given, ()) == {}
 
 
 @given(LEVERS, st.lists(LEVERS), st.sampled_from(["pool", "border", "least"]))
@@ -148,8 +154,8 @@ def test_what_is_no_product_of_sizes_is_told_only_where_the_trials_show_a_produc
         "least": lambda a, b: 4 * min(a, b),
     }[kind]
     odd = {"a": 7, "b": 5}
-    tried = course(compute, own, [*others, odd, {"a": 8, "b": 5}, {"a": 5, "b": 7}])
-    assert multiples(tried, [], ()) == {}
+    trials = course(compute, own, [*others, odd, {"a": 8, "b": 5}, {"a": 5, "b": 7}])
+    assert multiples(trials, [], ()) == {}
 
 
 def test_extents_behind_a_pooling_are_not_told_to_be_even():
@@ -159,10 +165,10 @@ def test_extents_behind_a_pooling_are_not_told_to_be_even():
         problem = problems[f"suite/{name}"]
         bench = ProblemBench(problem, None)
         settled = settle(problem, "full", bench.signature)
-        tried = list(_tried(bench, settled))
-        assert tried
+        course = list(tried(bench, settled))
+        assert course
         for call in bench.calls:
-            mine = [(sizes, some[call.id]) for sizes, some in tried if call.id in some]
+            mine = [(sizes, some[call.id]) for sizes, some in course if call.id in some]
             for told, power in multiples(mine, [], ()).items():
                 assert told not in ("cols", "out_d", "out_h", "out_w"), (call.id, told, power)
 
@@ -204,21 +210,20 @@ def test_a_multiple_that_the_problem_fixes_is_told():
     """Rotary tables are as wide as half a head, which the problem does not vary."""
     problems = {p.id: p for p in suite_problems()}
     bench = ProblemBench(problems["suite/rotary_embedding"], None)
-    tried = list(_tried(bench, settle(bench.problem, "quick", bench.signature)))
+    course = list(tried(bench, settle(bench.problem, "quick", bench.signature)))
     for call in (call for call in bench.calls if call.template == "pointwise"):
-        mine = [(sizes, some[call.id]) for sizes, some in tried]
+        mine = [(sizes, some[call.id]) for sizes, some in course]
         assert multiples(mine, [], ())["n"].of >= 4, call.id
 
 
 def problem_ties(problem, size):
     bench = ProblemBench(problem, None)
     settled = settle(problem, size, bench.signature)
-    given = [bench.arguments(spec.overrides) for spec in settled.specs]
-    moved = [bench.arguments(move) for move in settled.moves]
+    course = [(sizes, some) for sizes, some in tried(bench, settled) if some]
     return {
         call.id.split("_", 1)[1]: ties(
-            [arguments[call.id] for arguments in given if arguments],
-            [arguments[call.id] for arguments in moved],
+            [(sizes, some[call.id]) for sizes, some in course],
+            [some[call.id] for _, some in course],
             call.fixed,
         )
         for call in bench.calls
@@ -228,18 +233,18 @@ def problem_ties(problem, size):
 def test_a_constant_that_varies_on_some_input_or_move_is_not_told():
     call = CallInfo("k00", "conv1d", {}, (), (), {"stride": 2, "kernel": 3, "pad": 0})
     official = {"k00": {"stride": 2, "kernel": 3, "pad": 0}}
-    assert _with_known(call, [official], [], []).fixed == call.fixed
+    assert _with_known(call, [official], []).fixed == call.fixed
     wider = {"k00": {"stride": 2, "kernel": 5, "pad": 0}}
     padded = {"k00": {"stride": 2, "kernel": 3, "pad": 1}}
-    assert _with_known(call, [official, wider], [padded], []).fixed == {"stride": 2}
+    assert _with_known(call, [official, wider], [({"n": 2}, padded)]).fixed == {"stride": 2}
 
 
 def test_extents_that_a_filter_has_in_common_are_told_to_be_one():
     call = CallInfo("k00", "conv2d", {}, (), (), {"kernel_w": "kernel_h"})
     square = {"k00": {"kernel_h": 3, "kernel_w": 3}}
-    assert _with_known(call, [square], [], []).fixed == {"kernel_w": "kernel_h"}
+    assert _with_known(call, [square], []).fixed == {"kernel_w": "kernel_h"}
     flat = {"k00": {"kernel_h": 3, "kernel_w": 5}}
-    assert _with_known(call, [square, flat], [], []).fixed == {}
+    assert _with_known(call, [square, flat], []).fixed == {}
     told = {
         problem.id: call.fixed.get("kernel_w")
         for problem in suite_problems()
