@@ -16,11 +16,10 @@ from typing import Any
 
 from kernelassay import __version__, plan
 from kernelassay.errors import NothingToTestError
-from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
+from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.lanes import Agenda, Lane, Reporter
 from kernelassay.plan import PlanOptions
-from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
 
@@ -108,9 +107,8 @@ def run(
         )
     for problem, reason in campaign.refused:
         session.write_plan(problem.id, plan.refused_plan(problem, reason))
-    compiler = find_compiler()
     cache = session.images if images is None else images
-    tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
+    tools = CpuToolbox.make(cache)
     # Chains of kernels take longest; begun last, they would leave the other lanes idle.
     agenda = Agenda(sorted(campaign.problems, key=lambda p: -p.level))
     # There may be more lanes than problems: a worker is started only for a lane that has work.

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from kernelassay import cell, plan
 from kernelassay.execute.bench import Candidate
+from kernelassay.execute.toolbox import Toolbox
 from kernelassay.execute.worker import UnitResult, Worker
 from kernelassay.plan import PlanOptions
-from kernelassay.population import Toolbox, candidates_of
+from kernelassay.population import candidates_of
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
 from kernelassay.tasks import run_task
@@ -151,7 +152,7 @@ class Lane(threading.Thread):
         self._options = options
         self._reporter = reporter
         self._agenda = agenda
-        self._worker = Worker(tools.runtime)
+        self._worker = Worker(tools)
         self._open = ""  # the id of the problem that the worker has open
 
     def stop(self) -> None:

@@ -15,25 +15,12 @@ from typing import Any
 from kernelassay.compile import classify
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
-from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
-from kernelassay.execute.cpu.toolchain import Compiler
+from kernelassay.execute.cpu.build import BuildFailure
 from kernelassay.execute.messages import CallInfo
+from kernelassay.execute.toolbox import Toolbox
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 from kernelassay.styles import STYLES, benign, mutated
-
-
-@dataclass(frozen=True, slots=True)
-class Toolbox:
-    """What turns sources into images: compiler, the executor's runtime, and cache."""
-
-    compiler: Compiler
-    runtime: Path
-    cache: Path
-
-    def build(self, sources: Mapping[str, str]) -> dict[str, Image | BuildFailure]:
-        """Images (or failures) by key."""
-        return build_images(sources, self.cache, self.compiler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +81,7 @@ def candidates_of(
     failed = [key for key, image in images.items() if isinstance(image, BuildFailure)]
     if failed:
         raise RuntimeError(f"images that built during planning no longer build: {failed[:3]}")
-    built = {key: image for key, image in images.items() if isinstance(image, Image)}
+    built = {k: image for k, image in images.items() if not isinstance(image, BuildFailure)}
 
     def candidate(name: str, role: str, call: str, style: str) -> Candidate:
         return Candidate(name, role, call, style, texts[name], built[name])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelassay.cell import Cell
 from kernelassay.compile.fixed import Fixed, Sizes
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Scalar
@@ -15,6 +13,7 @@ from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate
+    from kernelassay.execute.toolbox import Toolbox
 
 Arguments = Mapping[str, Mapping[str, Scalar]]
 """The scalar arguments of all calls at some sizes, by the calls' ids and the parameters' names."""
@@ -52,7 +51,7 @@ class Open:
     """Load, trace and lower a problem; the reply is a tuple of :class:`CallInfo`."""
 
     problem: Problem
-    runtime: Path
+    tools: Toolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +73,3 @@ class Measure:
     originals: Mapping[str, Candidate]
     candidates: tuple[Candidate, ...]
     check_order: bool
-
-
-def without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail: str) -> Cell:
-    """The cell of a candidate that yielded nothing to grade."""
-    return Cell(
-        candidate=candidate.id,
-        input=spec.id,
-        outcome=outcome,
-        detail=detail,
-        infected=True,
-        propagated=True,
-        unwritten=0,
-        findings=(),
-        output_digest="",
-        seen=None,
-        poisoned=None,
-        exact=None,
-    )

@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from kernelassay import cell
 from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.execute.messages import (
     Arguments,
     Battery,
     CallInfo,
-    Measure,
     Open,
     Trials,
-    without_output,
 )
 
 if TYPE_CHECKING:
     from kernelassay.compile.fixed import Sizes
+    from kernelassay.execute.toolbox import Station
     from kernelassay.input_trials import Settled
 
 MEMORY_BYTES = 12 << 30
@@ -30,11 +28,10 @@ MEMORY_BYTES = 12 << 30
 
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
-    from kernelassay.execute import bench as benches
     from kernelassay.input_trials import settle
 
     _restrict()
-    bench: benches.ProblemBench | None = None
+    station: Station | None = None
     while True:
         try:
             request = pipe.recv()
@@ -42,23 +39,24 @@ def serve(pipe: Connection) -> None:
             return
         try:
             if isinstance(request, Open):
-                if bench is not None and bench.device is not None:
-                    bench.device.close()
-                bench = None
-                bench = _open(request)
-                pipe.send(_call_infos(bench))
+                if station is not None:
+                    station.close()
+                station = None
+                station = request.tools.open(request.problem)
+                pipe.send(_call_infos(station.bench))
                 continue
-            assert bench is not None
+            assert station is not None
+            bench = station.bench
             if isinstance(request, Battery):
                 settled = settle(bench.problem, request.size, bench.signature)
                 pipe.send(Trials(settled.specs, tuple(tried(bench, settled))))
             else:
-                for reply in _measure(bench, request):
+                for reply in station.measure(request):
                     pipe.send(reply)
         except KernelassayError as error:
             pipe.send(error)
         except Exception as error:  # problem code raises whatever it likes
-            where = bench.problem.id if bench is not None else _name(request)
+            where = station.bench.problem.id if station is not None else _name(request)
             pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
 
 
@@ -73,13 +71,6 @@ def tried(bench: Any, settled: Settled) -> Iterator[tuple[Sizes, Arguments]]:
 
 def _name(request: Any) -> str:
     return request.problem.id if isinstance(request, Open) else "worker"
-
-
-def _open(request: Open) -> Any:
-    from kernelassay.execute.bench import ProblemBench
-    from kernelassay.execute.cpu.device import CpuDevice
-
-    return ProblemBench(request.problem, CpuDevice(request.runtime))
 
 
 def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
@@ -97,37 +88,6 @@ def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
         )
         for c in bench.calls
     )
-
-
-def _measure(bench: Any, request: Measure) -> Iterable[Any]:
-    from dataclasses import replace
-
-    from kernelassay.execute.bench import InputBench
-    from kernelassay.execute.outputs import order_finding, other_order
-
-    prepared = InputBench(bench, request.spec)
-    facts = prepared.facts()
-    yield facts
-    if not facts.finite:
-        return
-    try:
-        fixed = [*prepared.prepare(request.originals).values(), *prepared.controls()]
-        yield fixed
-        for candidate in request.candidates:
-            try:
-                result = prepared.run(candidate)
-                if request.check_order:
-                    usual = request.spec.order
-                    order = other_order(usual)
-                    other = prepared.run(candidate, order=order)
-                    finding = order_finding(result, other, usual, order)
-                    if finding is not None:
-                        result = replace(result, findings=(*result.findings, finding))
-            except KernelassayError as error:
-                result = without_output(candidate, request.spec, cell.INFRASTRUCTURE, str(error))
-            yield result
-    finally:
-        prepared.close()
 
 
 def _restrict() -> None:

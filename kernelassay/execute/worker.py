@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelassay import cell
@@ -26,14 +25,15 @@ from kernelassay.execute.messages import (
     Measure,
     Open,
     Trials,
-    without_output,
 )
+from kernelassay.execute.outputs import without_output
 from kernelassay.execute.serving import serve
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate, InputFacts
+    from kernelassay.execute.toolbox import Toolbox
 
 OPEN_SECONDS = 240.0
 INPUT_SECONDS = 240.0
@@ -90,8 +90,8 @@ def context() -> ForkServerContext:
 class Worker:
     """A handle on one worker process that is replaced when it dies."""
 
-    def __init__(self, runtime: Path) -> None:
-        self._runtime = runtime
+    def __init__(self, tools: Toolbox) -> None:
+        self._tools = tools
         self._process: ForkServerProcess | None = None
         self._pipe: Connection | None = None
         self._problem: Problem | None = None
@@ -102,7 +102,7 @@ class Worker:
         self._problem = problem
         for attempt in (1, 2):
             try:
-                self._send(Open(problem, self._runtime))
+                self._send(Open(problem, self._tools))
                 reply: tuple[CallInfo, ...] = self._receive(OPEN_SECONDS)
                 return reply
             except WorkerDiedError as death:
@@ -259,4 +259,5 @@ def _death(candidate: Candidate, spec: InputSpec, death: WorkerDiedError) -> Cel
     killed = "SIGKILL" in death.reason
     crashed = cell.INFRASTRUCTURE if killed else cell.CRASH
     outcome = cell.TIMEOUT if death.silent else crashed
-    return without_output(candidate, spec, outcome, f"the worker ended twice: {death.reason}")
+    why = f"the worker ended twice: {death.reason}"
+    return without_output(candidate.id, spec.id, outcome, why)

@@ -163,7 +163,7 @@ def test_extents_behind_a_pooling_are_not_told_to_be_even():
     problems = {p.id: p for p in suite_problems()}
     for name in ("conv3d_softplus_maxpool", "max_pool3d"):
         problem = problems[f"suite/{name}"]
-        bench = ProblemBench(problem, None)
+        bench = ProblemBench(problem)
         settled = settle(problem, "full", bench.signature)
         course = list(tried(bench, settled))
         assert course
@@ -209,7 +209,7 @@ def test_a_fault_in_a_part_that_a_count_of_elements_leaves_out_is_equivalent(fix
 def test_a_multiple_that_the_problem_fixes_is_told():
     """Rotary tables are as wide as half a head, which the problem does not vary."""
     problems = {p.id: p for p in suite_problems()}
-    bench = ProblemBench(problems["suite/rotary_embedding"], None)
+    bench = ProblemBench(problems["suite/rotary_embedding"])
     course = list(tried(bench, settle(bench.problem, "quick", bench.signature)))
     for call in (call for call in bench.calls if call.template == "pointwise"):
         mine = [(sizes, some[call.id]) for sizes, some in course]
@@ -217,7 +217,7 @@ def test_a_multiple_that_the_problem_fixes_is_told():
 
 
 def problem_ties(problem, size):
-    bench = ProblemBench(problem, None)
+    bench = ProblemBench(problem)
     settled = settle(problem, size, bench.signature)
     course = [(sizes, some) for sizes, some in tried(bench, settled) if some]
     return {
@@ -249,7 +249,7 @@ def test_extents_that_a_filter_has_in_common_are_told_to_be_one():
         problem.id: call.fixed.get("kernel_w")
         for problem in suite_problems()
         if problem.id in ("suite/conv2d", "suite/conv2d_depthwise")
-        for call in ProblemBench(problem, None).calls
+        for call in ProblemBench(problem).calls
         if call.template == "conv2d"
     }
     assert told == {"suite/conv2d": None, "suite/conv2d_depthwise": "kernel_h"}
