@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kernelassay.compile import classify
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
-from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
-from kernelassay.execute.cpu.toolchain import Compiler
+from kernelassay.execute.cpu.build import BuildFailure, Image, build_images, build_runtime
+from kernelassay.execute.cpu.toolchain import Compiler, find_compiler
 from kernelassay.execute.messages import CallInfo
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
@@ -30,6 +30,16 @@ class Toolbox:
     compiler: Compiler
     runtime: Path
     cache: Path
+
+    @classmethod
+    def at(cls, cache: Path) -> Self:
+        """The tools of this machine, with ``cache`` for what they make."""
+        compiler = find_compiler()
+        return cls(compiler, build_runtime(compiler, cache), cache)
+
+    def on_device(self, index: int) -> Self:
+        """The tools for one of the machine's devices; a CPU has none to choose."""
+        return self
 
     def build(self, sources: Mapping[str, str]) -> dict[str, Image | BuildFailure]:
         """Images (or failures) by key."""
@@ -77,6 +87,12 @@ def correct_kernels(
     return CorrectKernels(_originals(calls, tools, styles), tuple(benign), tuple(unbuilt))
 
 
+def candidate_ids(plan: Mapping[str, Any]) -> list[str]:
+    """What :func:`candidates_of` builds besides the originals: benign variants, then mutants."""
+    benign = [b["id"] for b in plan["benign"] if not b["unsupported"]]
+    return benign + [m["id"] for m in plan["mutants"] if _runs(m)]
+
+
 def candidates_of(
     plan: Mapping[str, Any], tools: Toolbox
 ) -> tuple[dict[str, Candidate], list[Candidate]]:
@@ -88,7 +104,7 @@ def candidates_of(
     }
     texts = {original_id(*key): text for key, text in sources.items()}
     texts |= {b["id"]: b["source"] for b in plan["benign"] if not b["unsupported"]}
-    distinct = [m for m in plan["mutants"] if m["status"] == "distinct" and not m["unsupported"]]
+    distinct = [m for m in plan["mutants"] if _runs(m)]
     texts |= {m["id"]: mutant_text(m, sources[m["call"], m["style"]]) for m in distinct}
     images = tools.build(texts)
     failed = [key for key, image in images.items() if isinstance(image, BuildFailure)]
@@ -107,6 +123,10 @@ def candidates_of(
         if record["id"] in built
     ]
     return originals, rest
+
+
+def _runs(mutant: Mapping[str, Any]) -> bool:
+    return mutant["status"] == "distinct" and not mutant["unsupported"]
 
 
 def mutant_text(record: Mapping[str, Any], original: str) -> str:
