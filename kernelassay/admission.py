@@ -181,7 +181,7 @@ def admissions(
     kept = {problem.id: _stored(store, problem, options) for problem in problems}
     yield from (found for found in kept.values() if found)
     problems = [problem for problem in problems if not kept[problem.id]]
-    tools = CpuToolbox.make(cache)
+    tools = CpuToolbox.at(cache)
     workers: SimpleQueue[Worker] = SimpleQueue()
     jobs = max(1, min(options.jobs, len(problems)))
     owned = [Worker(tools) for _ in range(jobs)]

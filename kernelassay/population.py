@@ -64,6 +64,12 @@ def correct_kernels(
     return CorrectKernels(_originals(calls, tools, styles), tuple(benign), tuple(unbuilt))
 
 
+def candidate_ids(plan: Mapping[str, Any]) -> list[str]:
+    """What :func:`candidates_of` builds besides the originals: benign variants, then mutants."""
+    benign = [b["id"] for b in plan["benign"] if not b["unsupported"]]
+    return benign + [m["id"] for m in plan["mutants"] if _runs(m)]
+
+
 def candidates_of(
     plan: Mapping[str, Any], tools: Toolbox
 ) -> tuple[dict[str, Candidate], list[Candidate]]:
@@ -75,7 +81,7 @@ def candidates_of(
     }
     texts = {original_id(*key): text for key, text in sources.items()}
     texts |= {b["id"]: b["source"] for b in plan["benign"] if not b["unsupported"]}
-    distinct = [m for m in plan["mutants"] if m["status"] == "distinct" and not m["unsupported"]]
+    distinct = [m for m in plan["mutants"] if _runs(m)]
     texts |= {m["id"]: mutant_text(m, sources[m["call"], m["style"]]) for m in distinct}
     images = tools.build(texts)
     failed = [key for key, image in images.items() if isinstance(image, BuildFailure)]
@@ -94,6 +100,10 @@ def candidates_of(
         if record["id"] in built
     ]
     return originals, rest
+
+
+def _runs(mutant: Mapping[str, Any]) -> bool:
+    return mutant["status"] == "distinct" and not mutant["unsupported"]
 
 
 def mutant_text(record: Mapping[str, Any], original: str) -> str:

@@ -67,7 +67,7 @@ def replay_cell(
     record = _input(made, input_id)
     name = made["problem"]["id"]
     stored = _stored(session, name, candidate, input_id)
-    tools = CpuToolbox.make(session.images)
+    tools = CpuToolbox.at(session.images)
     originals, candidates = candidates_of(made, tools)
     by_id: dict[str, Candidate] = {c.id: c for c in (*originals.values(), *candidates)}
     worker = Worker(tools)

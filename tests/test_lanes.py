@@ -15,8 +15,8 @@ import pytest
 from kernelassay import campaign as campaigns
 from kernelassay import plan
 from kernelassay.cli.run import ProgressLines
+from kernelassay.engines import Agenda, Lane, Unit, Work
 from kernelassay.execute.worker import Worker
-from kernelassay.lanes import Agenda, Lane, Unit, Work
 from kernelassay.problem import read_problem
 from kernelassay.session import Session, inputs_of
 from tests.test_campaign import GOOD, Silent, campaign, measure
@@ -47,7 +47,7 @@ def lanes_alive():
 
 
 def work(name, units):
-    return Work(name, {}, {}, (), deque({"id": f"{name}-{n}"} for n in range(units)))
+    return Work(name, {}, (), deque({"id": f"{name}-{n}"} for n in range(units)))
 
 
 @pytest.fixture(scope="module")

@@ -249,7 +249,7 @@ def _substrates(selection: Selection) -> list[tuple[str, tuple[Any, ...]]]:
     from kernelassay.execute.worker import Worker
     from kernelassay.session import user_cache
 
-    worker = Worker(CpuToolbox.make(user_cache()))
+    worker = Worker(CpuToolbox.at(user_cache()))
     try:
         return [(problem.id, worker.open(problem)) for problem in selection.problems()]
     finally:

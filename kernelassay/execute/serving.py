@@ -20,7 +20,7 @@ from kernelassay.execute.messages import (
 
 if TYPE_CHECKING:
     from kernelassay.compile.fixed import Sizes
-    from kernelassay.execute.toolbox import Station
+    from kernelassay.execute.toolbox import Workbench
     from kernelassay.input_trials import Settled
 
 MEMORY_BYTES = 12 << 30
@@ -31,7 +31,7 @@ def serve(pipe: Connection) -> None:
     from kernelassay.input_trials import settle
 
     _restrict()
-    station: Station | None = None
+    workbench: Workbench | None = None
     while True:
         try:
             request = pipe.recv()
@@ -39,24 +39,24 @@ def serve(pipe: Connection) -> None:
             return
         try:
             if isinstance(request, Open):
-                if station is not None:
-                    station.close()
-                station = None
-                station = request.tools.open(request.problem)
-                pipe.send(_call_infos(station.bench))
+                if workbench is not None:
+                    workbench.close()
+                workbench = None
+                workbench = request.tools.open(request.problem)
+                pipe.send(_call_infos(workbench.bench))
                 continue
-            assert station is not None
-            bench = station.bench
+            assert workbench is not None
+            bench = workbench.bench
             if isinstance(request, Battery):
                 settled = settle(bench.problem, request.size, bench.signature)
                 pipe.send(Trials(settled.specs, tuple(tried(bench, settled))))
             else:
-                for reply in station.measure(request):
+                for reply in workbench.measure(request):
                     pipe.send(reply)
         except KernelassayError as error:
             pipe.send(error)
         except Exception as error:  # problem code raises whatever it likes
-            where = station.bench.problem.id if station is not None else _name(request)
+            where = workbench.bench.problem.id if workbench is not None else _name(request)
             pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
 
 
@@ -97,7 +97,9 @@ def _restrict() -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends workers itself
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    # Soft, since CUDA's own mappings count: a child that starts CUDA lifts it.
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, hard))
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)

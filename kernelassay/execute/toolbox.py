@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from kernelassay.execute.cpu.build import BuildFailure, Image, build_images, build_runtime
 from kernelassay.execute.cpu.toolchain import Compiler, find_compiler
@@ -27,7 +27,7 @@ class AnyImage(Protocol):
         """Their names."""
 
 
-class Station(Protocol):
+class Workbench(Protocol):
     """The device side of a worker that has a problem open. It lives in the worker's process."""
 
     @property
@@ -51,8 +51,11 @@ class Toolbox(Protocol):
     def build(self, sources: Mapping[str, str]) -> Mapping[str, AnyImage | BuildFailure]:
         """Images (or failures) by key."""
 
-    def open(self, problem: Problem) -> Station:
+    def open(self, problem: Problem) -> Workbench:
         """Load, trace and lower a problem. EXECUTES it: call this in a worker only."""
+
+    def on_device(self, index: int) -> Self:
+        """The same for one of the machine's devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class CpuToolbox:
     cache: Path
 
     @classmethod
-    def make(cls, cache: Path) -> CpuToolbox:
+    def at(cls, cache: Path) -> CpuToolbox:
         """With this machine's compiler. Raises ``ToolchainError`` if there is none that works."""
         compiler = find_compiler()
         return cls(compiler, build_runtime(compiler, cache), cache)
@@ -73,8 +76,12 @@ class CpuToolbox:
         """See :class:`Toolbox`."""
         return build_images(sources, self.cache, self.compiler)
 
-    def open(self, problem: Problem) -> Station:
+    def open(self, problem: Problem) -> Workbench:
         """See :class:`Toolbox`."""
-        from kernelassay.execute.cpu.station import CpuStation
+        from kernelassay.execute.cpu.workbench import CpuWorkbench
 
-        return CpuStation(problem, self.runtime)
+        return CpuWorkbench(problem, self.runtime)
+
+    def on_device(self, index: int) -> Self:
+        """See :class:`Toolbox`; a CPU has none to choose."""
+        return self

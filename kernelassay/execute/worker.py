@@ -140,7 +140,7 @@ class Worker:
         candidates: Sequence[Candidate],
         *,
         check_order: bool = False,
-        on_cell: Callable[[int], None] = lambda _: None,
+        on_cell: Callable[[Cell], None] = lambda _: None,
     ) -> UnitResult:
         """Run candidates on one input, surviving whatever they do to the worker."""
         result = UnitResult()
@@ -169,7 +169,7 @@ class Worker:
                     return result
                 if pending[0].id in retried:
                     result.cells.append(_death(pending.pop(0), spec, death))
-                    on_cell(1)
+                    on_cell(result.cells[-1])
                     if not pending:
                         return result
                 else:
@@ -179,7 +179,7 @@ class Worker:
                 result.broken = result.facts is not None and isinstance(error, ProblemError)
                 return result
 
-    def _collect(self, result: UnitResult, count: int, on_cell: Callable[[int], None]) -> None:
+    def _collect(self, result: UnitResult, count: int, on_cell: Callable[[Cell], None]) -> None:
         result.facts = self._receive(INPUT_SECONDS)
         if result.facts is not None and not result.facts.finite:
             result.rejected = result.facts.problem
@@ -187,7 +187,7 @@ class Worker:
         result.fixed = self._receive(INPUT_SECONDS)
         for _ in range(count):
             result.cells.append(self._receive(CANDIDATE_SECONDS))
-            on_cell(1)
+            on_cell(result.cells[-1])
 
     def _reopen(self) -> None:
         if self._process is None and self._problem is not None:

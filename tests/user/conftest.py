@@ -17,7 +17,7 @@ class Desk:
     """Plans problems in one worker, without a campaign around them."""
 
     def __init__(self, cache: Path) -> None:
-        self.tools = CpuToolbox.make(cache)
+        self.tools = CpuToolbox.at(cache)
         self.worker = Worker(self.tools)
 
     def plan(self, folder: Path, problem: str, kernel: str = "", *, inputs: int = 2, rules=()):

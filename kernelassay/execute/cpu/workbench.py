@@ -17,8 +17,8 @@ from kernelassay.execute.outputs import order_finding, other_order, without_outp
 from kernelassay.problem import Problem
 
 
-class CpuStation:
-    """See :class:`kernelassay.execute.toolbox.Station`."""
+class CpuWorkbench:
+    """See :class:`kernelassay.execute.toolbox.Workbench`."""
 
     def __init__(self, problem: Problem, runtime: Path) -> None:
         self._device = CpuDevice(runtime)
