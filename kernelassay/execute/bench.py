@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor
 from kernelassay import cell, oracle
 from kernelassay.cell import Cell
 from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
+from kernelassay.dataless import Loader, draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.execute.outputs import far_off, without, without_output
 from kernelassay.execute.toolbox import AnyImage
@@ -31,7 +33,7 @@ from kernelassay.kernel import Call, Launch, LaunchPlan, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 from kernelassay.substrate.lowering import MAX_BLOCKS, bind, lower, lower_fused
-from kernelassay.trace import Traced, evaluate, meta, trace
+from kernelassay.trace import Traced, evaluate, meta
 from kernelassay.user.whole import trace_whole, whole_call
 
 ORIGINAL = "original"
@@ -122,8 +124,10 @@ class ProblemBench:
         )
         key = (overrides, layout)
         if key not in self._traced:
-            tracer = trace if self.problem.kernel is None else trace_whole
-            self._traced[key] = tracer(loaded.build_model(MODEL_SEED), tuple(inputs))
+            if self.problem.kernel is None:
+                self._traced[key] = trace_layout(self._loader(overrides), inputs)
+            else:  # a whole forward is run, not exported
+                self._traced[key] = trace_whole(loaded.build_model(MODEL_SEED), tuple(inputs))
         return self._traced[key]
 
     def lower(self, traced: Traced) -> tuple[Call, ...]:
@@ -161,7 +165,12 @@ class ProblemBench:
 
     def _at(self, overrides: tuple[tuple[str, int], ...]) -> Traced:
         loaded = self.loaded(overrides)
+        if self.problem.kernel is None:
+            return self.trace(overrides, loaded, draw_layout(self._loader(overrides)))
         return self.trace(overrides, loaded, loaded.draw(MODEL_SEED))
+
+    def _loader(self, overrides: tuple[tuple[str, int], ...]) -> Loader:
+        return partial(load, self.problem, dict(overrides))
 
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
