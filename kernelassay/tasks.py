@@ -25,14 +25,22 @@ class TaskStoppedError(Exception):
     """The run was stopped while a task was under way."""
 
 
+class TaskDiedError(RuntimeError):
+    """The process of a task ended without a result, with the exit ``code``."""
+
+    def __init__(self, function: str, code: int | None) -> None:
+        super().__init__(f"the process that ran {function} ended with code {code}")
+        self.code = code
+
+
 def run_task(
     function: Callable[..., T], *arguments: Any, stopped: threading.Event | None = None
 ) -> T:
     """Run ``function(*arguments)`` in a fresh process and return its result.
 
     Raises what the function raised if that is a :class:`KernelassayError`, ``RuntimeError`` with
-    the text of any other error or if the process dies, :class:`TaskStoppedError` once ``stopped``
-    is set.
+    the text of any other error, :class:`TaskDiedError` if the process dies,
+    :class:`TaskStoppedError` once ``stopped`` is set.
     """
     ours, theirs = context().Pipe(duplex=False)
     # Not a daemon: it has compilers as children.
@@ -46,9 +54,7 @@ def run_task(
         kind, value = ours.recv()
     except EOFError:
         process.join()
-        raise RuntimeError(
-            f"the process that ran {function.__name__} ended with code {process.exitcode}"
-        ) from None
+        raise TaskDiedError(function.__name__, process.exitcode) from None
     finally:
         ours.close()
         if process.pid is not None and process.is_alive():

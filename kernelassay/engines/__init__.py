@@ -3,7 +3,7 @@
 from kernelassay.engines.agenda import Agenda, Unit, Work
 from kernelassay.engines.lanes import Lane, Reporter
 from kernelassay.engines.local import LocalEngine
-from kernelassay.engines.station import Engine, Station, StationLostError
+from kernelassay.engines.station import Engine, Station, WorkLostError
 
 __all__ = [
     "Agenda",
@@ -12,7 +12,7 @@ __all__ = [
     "LocalEngine",
     "Reporter",
     "Station",
-    "StationLostError",
     "Unit",
     "Work",
+    "WorkLostError",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from kernelassay import cell
 from kernelassay.cell import Cell
 from kernelassay.engines.agenda import Agenda, Unit, Work
-from kernelassay.engines.station import Station, StationLostError
+from kernelassay.engines.station import Station, WorkLostError
 from kernelassay.plan import PlanOptions
 from kernelassay.population import candidate_ids
 from kernelassay.problem import Problem
@@ -69,7 +69,7 @@ class Lane(threading.Thread):
                     break
                 try:
                     self._work()
-                except StationLostError as loss:
+                except WorkLostError as loss:
                     if not self._agenda.stopped.is_set():
                         self._agenda.put_back(self._hand, str(loss))
         except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from weakref import WeakValueDictionary
 
 from kernelassay import plan as plans
 from kernelassay.cell import Cell
-from kernelassay.engines.station import OnCell, OnStep
+from kernelassay.engines.station import OnCell, OnStep, WorkLostError
+from kernelassay.errors import ProblemError
 from kernelassay.execute.bench import Candidate
 from kernelassay.execute.toolbox import Toolbox
 from kernelassay.execute.worker import UnitResult, Worker
@@ -18,7 +20,7 @@ from kernelassay.plan import PlanOptions
 from kernelassay.population import candidates_of
 from kernelassay.problem import Problem
 from kernelassay.session import inputs_of
-from kernelassay.tasks import run_task
+from kernelassay.tasks import TaskDiedError, run_task
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -66,7 +68,7 @@ class LocalStation:
         return not over.is_set()
 
     def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> dict[str, Any]:
-        """As in :class:`Station`; never lost."""
+        """As in :class:`Station`."""
         self._open = problem.id
         return plans.make_plan(
             problem,
@@ -85,12 +87,11 @@ class LocalStation:
         candidates: Sequence[str],
         on_cell: OnCell,
     ) -> list[Cell]:
-        """As in :class:`Station`; never lost."""
+        """As in :class:`Station`."""
         self._kernels = self._engine.kernels(problem.id)
         originals = self._built(plan)
         if self._open != problem.id:
-            self._worker.open(problem)
-            self._open = problem.id
+            self._reopen(problem)
         unit = self._worker.measure(
             plans.spec_of(record),
             originals,
@@ -112,7 +113,20 @@ class LocalStation:
         self._worker.close()
 
     def _task(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return run_task(function, *arguments, stopped=self._stopped)
+        try:
+            return run_task(function, *arguments, stopped=self._stopped)
+        except TaskDiedError as death:
+            if death.code == -signal.SIGKILL:  # a person, or the system that has no memory left
+                raise WorkLostError(str(death)) from None
+            raise
+
+    def _reopen(self, problem: Problem) -> None:
+        """Open a problem that was opened in planning: now it is not its fault if that fails."""
+        try:
+            self._worker.open(problem)
+        except ProblemError as error:
+            raise WorkLostError(str(error)) from error
+        self._open = problem.id
 
     def _built(self, plan: Mapping[str, Any]) -> dict[str, Candidate]:
         kernels = self._kernels
@@ -125,11 +139,9 @@ class LocalStation:
 
 
 def _require_valid(unit: UnitResult, problem: Problem, record: Mapping[str, Any]) -> None:
+    """A unit that was valid in planning is valid: what rejects it now is the machine."""
     if unit.rejected:
-        raise RuntimeError(
-            f"{problem.id} {record['id']}: a unit that was valid in planning is rejected:"
-            f" {unit.rejected}"
-        )
+        raise WorkLostError(unit.rejected)
     assert unit.facts is not None
     if unit.facts.digest != record["digest"]:
         raise RuntimeError(

@@ -14,8 +14,8 @@ OnStep = Callable[[str], None]
 OnCell = Callable[[Cell], None]
 
 
-class StationLostError(Exception):
-    """A station went away with what it was working on; that says nothing about the work."""
+class WorkLostError(Exception):
+    """A station went away or failed with what it had in hand, which says nothing about that."""
 
 
 class Station(Protocol):
@@ -27,7 +27,7 @@ class Station(Protocol):
     def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> dict[str, Any]:
         """The plan of a problem (:func:`kernelassay.plan.make_plan`).
 
-        Raises :class:`StationLostError`.
+        Raises :class:`WorkLostError`.
         """
 
     def measure(
@@ -41,7 +41,7 @@ class Station(Protocol):
         """Run candidates of a plan, named by id, on the input of one of its records.
 
         Their cells go to ``on_cell``, in order; the cells of originals and controls are returned.
-        Raises :class:`StationLostError`; the cells told before that count.
+        Raises :class:`WorkLostError`; the cells told before that count.
         """
 
     def stop(self) -> None:
