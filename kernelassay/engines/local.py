@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -33,16 +34,20 @@ class _Kernels:
 
 
 class LocalEngine:
-    """Stations of this machine. They share the kernels of the problems that any has open."""
+    """Stations of this machine, dealt out to its ``devices`` in turn.
 
-    def __init__(self, tools: Toolbox) -> None:
+    They share the kernels of the problems that any has open.
+    """
+
+    def __init__(self, tools: Toolbox, devices: Sequence[int] = (0,)) -> None:
         self.tools = tools
+        self._devices = itertools.cycle(devices)
         self._lock = threading.Lock()
         self._kernels: WeakValueDictionary[str, _Kernels] = WeakValueDictionary()
 
     def station(self) -> LocalStation:
         """A station whose worker starts with the first work."""
-        return LocalStation(self)
+        return LocalStation(self, Worker(self.tools.on_device(next(self._devices))))
 
     def kernels(self, problem: str) -> _Kernels:
         """The kernels of a problem, for as long as a station holds them; perhaps not built yet."""
@@ -56,9 +61,9 @@ class LocalEngine:
 class LocalStation:
     """One worker process of this machine."""
 
-    def __init__(self, engine: LocalEngine) -> None:
+    def __init__(self, engine: LocalEngine, worker: Worker) -> None:
         self._engine = engine
-        self._worker = Worker(engine.tools)
+        self._worker = worker
         self._stopped = threading.Event()
         self._open = ""  # the id of the problem that the worker has open
         self._kernels = _Kernels()

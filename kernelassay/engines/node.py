@@ -19,8 +19,8 @@ from kernelassay.engines.likeness import Likeness, likeness
 from kernelassay.engines.local import LocalEngine, LocalStation
 from kernelassay.engines.station import WorkLostError
 from kernelassay.errors import KernelassayError
+from kernelassay.execute.toolbox import Toolbox
 from kernelassay.plan import PlanOptions
-from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
 from kernelassay.session import slug, user_cache
 
@@ -49,10 +49,7 @@ class Node:
     def greet(self) -> Likeness:
         """Get ready, and say what this machine is."""
         tools = self._make_tools(image_cache())
-        devices = _devices()
-        if devices:
-            tools = tools.on_device(devices[0])
-        self._station = LocalEngine(tools).station()
+        self._station = LocalEngine(tools, _devices() or (0,)).station()
         return likeness(self._backend)
 
     def plan(self, problem: Problem, options: PlanOptions, rules: Sequence[str]) -> Iterator[Batch]:

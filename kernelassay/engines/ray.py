@@ -22,8 +22,8 @@ from kernelassay.engines.likeness import Likeness, differences, likeness
 from kernelassay.engines.node import CELL, FAILED, LOST, STEP, Node
 from kernelassay.engines.station import OnCell, OnStep, WorkLostError
 from kernelassay.errors import EngineError, KernelassayError, ToolchainError, UsageError
+from kernelassay.execute.toolbox import CpuToolbox, Toolbox
 from kernelassay.plan import PlanOptions
-from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
 
 LOCAL = "local"
@@ -55,7 +55,7 @@ class RayEngine:
         backend: str,
         cpus: int | None = None,
         gpus: float = 0,
-        make_tools: MakeTools = Toolbox.at,
+        make_tools: MakeTools = CpuToolbox.at,
     ) -> None:
         self.ray = _import_ray()
         self.address = address or os.environ.get("RAY_ADDRESS") or LOCAL

@@ -28,7 +28,7 @@ from kernelassay.dataless import Loader, draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.execute.outputs import far_off, without, without_output
 from kernelassay.execute.toolbox import AnyImage
-from kernelassay.inputs import InputSpec
+from kernelassay.inputs import GIVEN, InputSpec, in_layout, materialise
 from kernelassay.kernel import Call, Launch, LaunchPlan, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
@@ -129,6 +129,17 @@ class ProblemBench:
             else:  # a whole forward is run, not exported
                 self._traced[key] = trace_whole(loaded.build_model(MODEL_SEED), tuple(inputs))
         return self._traced[key]
+
+    def prepare_trace(self, spec: InputSpec) -> bool:
+        """Trace the problem for an input, without its data; whether that was not done before."""
+        known = len(self._traced)
+        loaded = self.loaded(spec.overrides)
+        if self.problem.kernel is not None or spec.transform.startswith(GIVEN):
+            inputs, _ = materialise(loaded, spec)
+        else:
+            inputs = in_layout(draw_layout(self._loader(spec.overrides)), spec)
+        self.trace(spec.overrides, loaded, inputs)
+        return len(self._traced) > known
 
     def lower(self, traced: Traced) -> tuple[Call, ...]:
         """The calls that cover a graph, and the fused ones; or the one of a user's kernel."""
