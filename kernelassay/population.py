@@ -15,9 +15,10 @@ from typing import Any
 from kernelassay.compile import classify
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
-from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
+from kernelassay.execute.cpu.build import Image, build_images
 from kernelassay.execute.cpu.toolchain import Compiler
 from kernelassay.execute.messages import CallInfo
+from kernelassay.kernel import BuildFailure
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 from kernelassay.styles import STYLES, benign, mutated
@@ -25,11 +26,16 @@ from kernelassay.styles import STYLES, benign, mutated
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What turns sources into images: compiler, the executor's runtime, and cache."""
+    """What turns sources into images: compiler, the executor's runtime, and cache.
+
+    ``jobs`` is how many compilers may tell the mutants of one problem apart at a time; all users
+    of one cache together have no more than there are cores.
+    """
 
     compiler: Compiler
     runtime: Path
     cache: Path
+    jobs: int = 1
 
     def build(self, sources: Mapping[str, str]) -> dict[str, Image | BuildFailure]:
         """Images (or failures) by key."""
@@ -179,7 +185,7 @@ def mutant_records(
     Returns their records as a plan stores them. ``rules`` are rule ids, ``backend`` as in
     :func:`classify.classify`. Equivalence and duplication are told within one style.
     """
-    records, texts = _identified(problem, calls, tools.cache, rules, backend)
+    records, texts = _identified(problem, calls, tools.cache, rules, backend, tools.jobs)
     images = tools.build(texts)
     for record in records:
         image = images.get(record["id"])
@@ -209,6 +215,7 @@ def _identified(
     cache: Path,
     rules: Sequence[str],
     backend: str,
+    jobs: int = 1,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The records of all mutants, and the texts of the distinct ones by id."""
     chosen = select(rules)
@@ -220,6 +227,7 @@ def _identified(
         identities = classify.classify(
             source,
             [(m.id, m.source) for m in found],
+            jobs=jobs,
             cache=cache,
             backend=backend,
             fixed=call.fixed,

@@ -46,7 +46,7 @@ def serve(pipe: Connection) -> None:
                     bench.device.close()
                 bench = None
                 bench = _open(request)
-                pipe.send(_call_infos(bench))
+                pipe.send(call_infos(bench))
                 continue
             assert bench is not None
             if isinstance(request, Battery):
@@ -82,7 +82,8 @@ def _open(request: Open) -> Any:
     return ProblemBench(request.problem, CpuDevice(request.runtime))
 
 
-def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
+def call_infos(bench: Any) -> tuple[CallInfo, ...]:
+    """What of a bench's calls leaves the worker."""
     from kernelassay.substrate.lowering import is_getitem
 
     nodes = bench.traced.nodes
