@@ -15,9 +15,9 @@ from typing import Any
 from kernelassay.compile import classify
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
-from kernelassay.execute.cpu.build import BuildFailure
 from kernelassay.execute.messages import CallInfo
 from kernelassay.execute.toolbox import Toolbox
+from kernelassay.kernel import BuildFailure
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 from kernelassay.styles import STYLES, benign, mutated
@@ -176,7 +176,7 @@ def mutant_records(
     Returns their records as a plan stores them. ``rules`` are rule ids, ``backend`` as in
     :func:`classify.classify`. Equivalence and duplication are told within one style.
     """
-    records, texts = _identified(problem, calls, tools.cache, rules, backend)
+    records, texts = _identified(problem, calls, tools.cache, rules, backend, tools.jobs)
     images = tools.build(texts)
     for record in records:
         image = images.get(record["id"])
@@ -206,6 +206,7 @@ def _identified(
     cache: Path,
     rules: Sequence[str],
     backend: str,
+    jobs: int = 1,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The records of all mutants, and the texts of the distinct ones by id."""
     chosen = select(rules)
@@ -217,6 +218,7 @@ def _identified(
         identities = classify.classify(
             source,
             [(m.id, m.source) for m in found],
+            jobs=jobs,
             cache=cache,
             backend=backend,
             fixed=call.fixed,

@@ -43,7 +43,7 @@ def serve(pipe: Connection) -> None:
                     workbench.close()
                 workbench = None
                 workbench = request.tools.open(request.problem)
-                pipe.send(_call_infos(workbench.bench))
+                pipe.send(call_infos(workbench.bench))
                 continue
             assert workbench is not None
             bench = workbench.bench
@@ -73,7 +73,8 @@ def _name(request: Any) -> str:
     return request.problem.id if isinstance(request, Open) else "worker"
 
 
-def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
+def call_infos(bench: Any) -> tuple[CallInfo, ...]:
+    """What of a bench's calls leaves the worker."""
     from kernelassay.substrate.lowering import is_getitem
 
     nodes = bench.traced.nodes

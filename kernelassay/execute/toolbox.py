@@ -48,6 +48,13 @@ class Toolbox(Protocol):
     def cache(self) -> Path:
         """The folder of compiled code."""
 
+    @property
+    def jobs(self) -> int:
+        """How many compilers may tell the mutants of one problem apart at a time.
+
+        All users of one cache together have no more than there are cores.
+        """
+
     def build(self, sources: Mapping[str, str]) -> Mapping[str, AnyImage | BuildFailure]:
         """Images (or failures) by key."""
 
@@ -65,6 +72,7 @@ class CpuToolbox:
     compiler: Compiler
     runtime: Path
     cache: Path
+    jobs: int = 1
 
     @classmethod
     def at(cls, cache: Path) -> CpuToolbox:

@@ -10,7 +10,7 @@ from kernelassay.execute.bench import ProblemBench
 from kernelassay.execute.messages import CallInfo
 from kernelassay.execute.serving import tried
 from kernelassay.input_trials import settle
-from kernelassay.plan import _with_known
+from kernelassay.plan import with_known
 from kernelassay.suite import suite_problems
 
 needs_nvrtc = pytest.mark.skipif(bool(nvrtc.unavailable_reason()), reason="needs NVRTC")
@@ -233,18 +233,18 @@ def problem_ties(problem, size):
 def test_a_constant_that_varies_on_some_input_or_move_is_not_told():
     call = CallInfo("k00", "conv1d", {}, (), (), {"stride": 2, "kernel": 3, "pad": 0})
     official = {"k00": {"stride": 2, "kernel": 3, "pad": 0}}
-    assert _with_known(call, [official], []).fixed == call.fixed
+    assert with_known(call, [official], []).fixed == call.fixed
     wider = {"k00": {"stride": 2, "kernel": 5, "pad": 0}}
     padded = {"k00": {"stride": 2, "kernel": 3, "pad": 1}}
-    assert _with_known(call, [official, wider], [({"n": 2}, padded)]).fixed == {"stride": 2}
+    assert with_known(call, [official, wider], [({"n": 2}, padded)]).fixed == {"stride": 2}
 
 
 def test_extents_that_a_filter_has_in_common_are_told_to_be_one():
     call = CallInfo("k00", "conv2d", {}, (), (), {"kernel_w": "kernel_h"})
     square = {"k00": {"kernel_h": 3, "kernel_w": 3}}
-    assert _with_known(call, [square], []).fixed == {"kernel_w": "kernel_h"}
+    assert with_known(call, [square], []).fixed == {"kernel_w": "kernel_h"}
     flat = {"k00": {"kernel_h": 3, "kernel_w": 5}}
-    assert _with_known(call, [square, flat], []).fixed == {}
+    assert with_known(call, [square, flat], []).fixed == {}
     told = {
         problem.id: call.fixed.get("kernel_w")
         for problem in suite_problems()
