@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelassay import __version__, plan
+from kernelassay import __version__, executors, plan
 from kernelassay.engines import Agenda, Engine, Lane, LocalEngine, Reporter
 from kernelassay.engines.agenda import Cost, by_level
 from kernelassay.errors import NothingToTestError
-from kernelassay.execute.cpu.toolchain import find_compiler
-from kernelassay.execute.toolbox import CpuToolbox
+from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
@@ -30,12 +29,18 @@ STOP_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What to run, in how many lanes. Two runs of equal problems and options have one digest."""
+    """What to run, in how many lanes. Two runs of equal problems and options have one digest.
+
+    ``cuda`` has the options of the CUDA executor, ``devices`` the numbers of the GPUs it uses; None
+    is the CPU executor.
+    """
 
     problems: tuple[Problem, ...]
     options: PlanOptions
     jobs: int
     refused: tuple[tuple[Problem, str], ...] = ()
+    cuda: CudaOptions | None = None
+    devices: tuple[int, ...] = (0,)
 
     def manifest(self) -> dict[str, Any]:
         """The plan's identity, with the facts of this machine."""
@@ -43,17 +48,16 @@ class Campaign:
 
         from kernelassay.compile import nvrtc
 
-        compiler = find_compiler()
         return {
             "version": __version__,
             "machine": machine(),
             "torch": torch.__version__,
+            # PyTorch's switches, which only a GPU heeds; both stand as the references ran.
             "tf32": {
-                "matmul": torch.backends.cuda.matmul.allow_tf32,
-                "cudnn": torch.backends.cudnn.allow_tf32,
+                "matmul": False if self.cuda else torch.backends.cuda.matmul.allow_tf32,
+                "cudnn": self.cuda.tf32 if self.cuda else torch.backends.cudnn.allow_tf32,
             },
-            "executor": "cpu",
-            "compiler": compiler.version,
+            **executors.facts(self.cuda),
             "identity": self.options.backend,
             "nvrtc": nvrtc.version() if self.options.backend == "nvrtc" else None,
             "max_inputs": self.options.max_inputs,
@@ -116,7 +120,9 @@ def run(
     for problem, reason in campaign.refused:
         session.write_plan(problem.id, plan.refused_plan(problem, reason))
     if engine is None:
-        engine = LocalEngine(CpuToolbox.at(session.images if images is None else images))
+        make = executors.tools(campaign.cuda)
+        tools = make(session.images if images is None else images)
+        engine = LocalEngine(tools, campaign.devices)
     agenda = Agenda(campaign.problems, cost)
     # There may be more lanes than problems: a worker is started only for a lane that has work.
     lanes = [

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from kernelassay import executors
 from kernelassay import plan as plans
 from kernelassay.cell import Cell
 from kernelassay.errors import SessionError, UsageError, unknown_name
 from kernelassay.execute.bench import ORIGINAL, Candidate
-from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.execute.worker import Worker
 from kernelassay.population import candidates_of
 from kernelassay.problem import Problem, read_problem
@@ -67,7 +67,7 @@ def replay_cell(
     record = _input(made, input_id)
     name = made["problem"]["id"]
     stored = _stored(session, name, candidate, input_id)
-    tools = CpuToolbox.at(session.images)
+    tools = executors.tools(executors.recorded(session.manifest))(session.images)
     originals, candidates = candidates_of(made, tools)
     by_id: dict[str, Candidate] = {c.id: c for c in (*originals.values(), *candidates)}
     worker = Worker(tools)

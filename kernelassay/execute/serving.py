@@ -49,6 +49,7 @@ def serve(pipe: Connection) -> None:
             bench = workbench.bench
             if isinstance(request, Battery):
                 settled = settle(bench.problem, request.size, bench.signature)
+                workbench.expect(settled.specs)
                 pipe.send(Trials(settled.specs, tuple(tried(bench, settled))))
             else:
                 for reply in workbench.measure(request):

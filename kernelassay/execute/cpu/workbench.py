@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from kernelassay.execute.cpu.bench import CpuInputBench
 from kernelassay.execute.cpu.device import CpuDevice
 from kernelassay.execute.messages import Measure
 from kernelassay.execute.outputs import order_finding, other_order, without_output
+from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 
 
@@ -27,6 +28,9 @@ class CpuWorkbench:
     def close(self) -> None:
         """Give back the device's pooled memory."""
         self._device.close()
+
+    def expect(self, specs: Sequence[InputSpec]) -> None:
+        """Nothing can be done ahead in the process that measures."""
 
     def measure(self, request: Measure) -> Iterator[Any]:
         """The input's facts, the cells of originals and controls, and one per candidate."""
