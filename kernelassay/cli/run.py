@@ -19,6 +19,7 @@ from kernelassay.cli.selection import (
     json_option,
     kernel_option,
     problem_options,
+    sample_option,
     selected_rules,
     style_option,
 )
@@ -67,8 +68,10 @@ class ProgressLines:
                 return
             status = [m["status"] for m in plan["mutants"]]
             valid = sum(record["valid"] for record in plan["inputs"])
+            generated = plan.get("generated", len(status))
+            sampled = f" sampled of {generated}" if generated > len(status) else ""
             self._steps[problem] = (
-                f"{status.count('distinct')} distinct of {len(status)} mutants,"
+                f"{status.count('distinct')} distinct of {len(status)}{sampled} mutants,"
                 f" {valid} of {len(plan['inputs'])} inputs valid"
             )
             self._refresh()
@@ -113,6 +116,7 @@ class ProgressLines:
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
 @style_option
+@sample_option
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -140,6 +144,7 @@ def run(
     shrink: bool,
     rules: tuple[str, ...],
     styles: tuple[str, ...],
+    sample: int | None,
     jobs: int,
     identity: str,
     as_json: bool,
@@ -162,7 +167,7 @@ def run(
     scaled: dict[str, dict[str, Any]] = {}
     if shrink:
         problems, refused, scaled = shrunk(problems)
-    options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted)
+    options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted, sample=sample)
     campaign = campaigns.Campaign(problems, options, jobs, refused)
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     store = Session.create(root, _manifest(campaign, kernelbench))
