@@ -64,6 +64,8 @@ class Campaign:
             "rules": [rule.id for rule in self.options.rules],
             "styles": list(self.options.styles),
             "quick": self.options.quick,
+            "scale": self.options.scale,
+            "sample": self.options.sample,
             "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},
         }
 

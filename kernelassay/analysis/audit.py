@@ -69,6 +69,8 @@ class AuditResult:
     inputs: int
     invalid_inputs: Mapping[str, Mapping[str, str]]
     cells: int
+    sample: Share
+    """The mutants in the account, of those generated: all of them, unless a run took a sample."""
     account: Buckets
     account_by_family: Mapping[str, Buckets]
     account_by_style: Mapping[str, Buckets]
@@ -137,6 +139,7 @@ def audit_sessions(
             for m in matrices
         },
         cells=sum(len(matrix.candidates) * len(matrix.inputs) for matrix in matrices),
+        sample=_sample(plans),
         account=buckets(plans, facts),
         account_by_family=_accounts(plans, facts, "family"),
         account_by_style=_accounts(plans, facts, "style"),
@@ -151,6 +154,11 @@ def audit_sessions(
         coverage=rule_coverage(plans, facts),
         official_shapes=all(p["problem"]["official_shape"] for p in plans),
     )
+
+
+def _sample(plans: Sequence[Mapping[str, Any]]) -> Share:
+    counts = [(len(p["mutants"]), p.get("generated", len(p["mutants"]))) for p in plans]
+    return Share(sum(taken for taken, _ in counts), sum(total for _, total in counts))
 
 
 def survival_reasons(

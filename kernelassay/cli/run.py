@@ -20,6 +20,7 @@ from kernelassay.cli.selection import (
     json_option,
     kernel_option,
     problem_options,
+    sample_option,
     selected_rules,
     style_option,
 )
@@ -69,8 +70,10 @@ class ProgressLines:
                 return
             status = [m["status"] for m in plan["mutants"]]
             valid = sum(record["valid"] for record in plan["inputs"])
+            generated = plan.get("generated", len(status))
+            sampled = f" sampled of {generated}" if generated > len(status) else ""
             self._steps[problem] = (
-                f"{status.count('distinct')} distinct of {len(status)} mutants,"
+                f"{status.count('distinct')} distinct of {len(status)}{sampled} mutants,"
                 f" {valid} of {len(plan['inputs'])} inputs valid"
             )
             self._refresh()
@@ -115,6 +118,7 @@ class ProgressLines:
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
 @style_option
+@sample_option
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -181,6 +185,7 @@ def run(
     shrink: bool,
     rules: tuple[str, ...],
     styles: tuple[str, ...],
+    sample: int | None,
     jobs: int | None,
     identity: str,
     executor: str,
@@ -200,7 +205,7 @@ def run(
     from kernelassay import executors
     from kernelassay.execute.cuda.options import CudaOptions
     from kernelassay.executors import LANES_PER_DEVICE
-    from kernelassay.plan import PlanOptions
+    from kernelassay.plan import OFFICIAL, OWN, PlanOptions
     from kernelassay.session import Session
     from kernelassay.styles import choose
 
@@ -212,13 +217,20 @@ def run(
     scaled: dict[str, dict[str, Any]] = {}
     if shrink:
         problems, refused, scaled = shrunk(problems)
-    options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted)
     gpus = _devices(devices) if executor == executors.CUDA else ()
     cuda = None
     if executor == executors.CUDA:
         official = not shrink and any(problem.origin != "suite" for problem in problems)
         sharing = -(-(jobs or _lanes(gpus)) // len(gpus))
         cuda = CudaOptions(official, draw, tf32, sharing)
+    options = PlanOptions(
+        chosen,
+        quick,
+        _identity_backend(identity),
+        styles=wanted,
+        scale=OFFICIAL if cuda and cuda.official else OWN,
+        sample=sample,
+    )
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     with contextlib.ExitStack() as stack:
         cluster = None

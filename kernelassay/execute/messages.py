@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelassay.compile.fixed import Fixed, Sizes
+from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Scalar
 from kernelassay.problem import Problem
@@ -38,8 +39,8 @@ class CallInfo:
 class Trials:
     """The inputs of a problem, and what its calls are given at the sizes it was tried at.
 
-    ``tried`` pairs the sizes that may move with the arguments of all calls: first the problem's
-    own, then each size moved alone, where it can be, and the inputs' sizes.
+    ``tried`` pairs the sizes that may move with the arguments of all calls: first at the sizes the
+    moves start from, then each size moved alone, where it can be, and the inputs' sizes.
     """
 
     specs: tuple[InputSpec, ...]
@@ -56,9 +57,14 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """Settle the inputs of the open problem; the reply is :class:`Trials`."""
+    """Settle the inputs of the open problem; the reply is :class:`Trials`.
+
+    With ``small``, which belongs to it, the problem runs at its official sizes, and the battery of
+    this ``size`` beside them.
+    """
 
     size: str
+    small: Small | None = None
 
 
 @dataclass(frozen=True, slots=True)

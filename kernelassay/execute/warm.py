@@ -6,8 +6,8 @@ import os
 import warnings
 
 # Workers are forked from this process after the warm-up below, and processes that own a GPU from
-# workers. CUDA does not survive a fork, so nothing may start it here: not a look for devices, and not
-# fake tensors, which see to it that a guard is set, as they need on a machine without a GPU.
+# workers. CUDA does not survive a fork, so nothing may start it here: not a look for devices, and
+# not fake tensors, which see to it that a guard is set that machines without a GPU need.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 

@@ -28,6 +28,7 @@ from kernelassay.execute.messages import (
 )
 from kernelassay.execute.outputs import without_output
 from kernelassay.execute.serving import serve
+from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 
@@ -115,15 +116,15 @@ class Worker:
                     ) from None
         raise AssertionError("unreachable")
 
-    def battery(self, size: str) -> Trials:
+    def battery(self, size: str, small: Small | None = None) -> Trials:
         """The inputs of the open problem, with shapes that run and stay small.
 
-        ``size`` is one of ``inputs.BATTERIES``.
+        ``size`` is one of ``inputs.BATTERIES``; ``small`` is as in :class:`messages.Battery`.
         """
         for attempt in (1, 2):
             try:
                 self._reopen()
-                self._send(Battery(size))
+                self._send(Battery(size, small))
                 found: Trials = self._receive(OPEN_SECONDS)
                 return found
             except WorkerDiedError as death:

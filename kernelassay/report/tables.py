@@ -40,6 +40,11 @@ def print_audit(console: Console, result: AuditResult) -> None:
     )
     for line in dict.fromkeys(map(_measured_on, (result.manifest, *result.joined))):
         console.print(line, markup=False)
+    if result.sample.count < result.sample.total:
+        console.print(
+            f"sample of {result.sample.count} of {result.sample.total} generated mutants:"
+            f" at most {result.manifest['sample']} per problem"
+        )
     if result.manifest.get("kernelbench_commit"):
         commit = result.manifest["kernelbench_commit"]
         console.print(f"problems from a KernelBench checkout at {commit}")

@@ -32,7 +32,7 @@ from kernelassay.execute.cuda.driver import FaultError
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.execute.outputs import magnitude
 from kernelassay.execute.splice import downstream
-from kernelassay.inputs import InputSpec, digest, materialise
+from kernelassay.inputs import InputSpec, digest, materialise, moved
 from kernelassay.kernel import (
     Call,
     Finding,
@@ -123,16 +123,12 @@ class CudaInputBench(InputBench[Bound]):
     # ---- values --------------------------------------------------------------------------------
 
     def _draw(self, loaded: LoadedProblem) -> tuple[list[Any], dict[str, Tensor]]:
-        device = self._drawn_on()
-        given = {} if device is None else {"device": device}
-        inputs, state = materialise(loaded, self.spec, **given)
-        inputs = [_moved(x) if isinstance(x, Tensor) else x for x in inputs]
-        return inputs, {name: value.cuda() for name, value in state.items()}
-
-    def _drawn_on(self) -> torch.device | None:
-        """Where to draw: small inputs always on the CPU, so that executors see the same bytes."""
-        at_own_sizes = not self.spec.overrides and self._options.official
-        return torch.device("cuda") if at_own_sizes and self._options.draw == "device" else None
+        here = torch.device("cuda")
+        if self._options.official and self._options.draw == "device":
+            return materialise(loaded, self.spec, here)
+        inputs, state = materialise(loaded, self.spec)
+        moved_state = {name: moved(value, here) for name, value in state.items()}
+        return [moved(value, here) for value in inputs], moved_state
 
     def _input_digest(self) -> str:
         tensors = [x for x in self.inputs if isinstance(x, Tensor)]
@@ -391,10 +387,3 @@ class CudaInputBench(InputBench[Bound]):
 
 def _restore(arena: Arena, name: str, value: Tensor) -> None:
     arena.buffers[name].copy_(value.reshape(-1).view(torch.uint8))
-
-
-def _moved(value: Tensor) -> Tensor:
-    if value.is_contiguous() or value.is_cuda:
-        return value.cuda()
-    length = span_bytes(value) // value.itemsize
-    return value.as_strided((length,), (1,)).cuda().as_strided(value.shape, value.stride())
