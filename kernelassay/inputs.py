@@ -172,6 +172,16 @@ def official_inputs() -> tuple[InputSpec, ...]:
     )
 
 
+def verified_inputs() -> tuple[InputSpec, ...]:
+    """What KernelBench-Verified adds to the first official input: its values times 3, 0.01 and -1.
+
+    Its fourth input, times 1, is the first official one.
+    """
+    seed = official_seeds(1)[0]
+    names = ("verified-x3", "verified-x0.01", "verified-x-1")
+    return tuple(InputSpec(name, "verified", seed, name) for name in names)
+
+
 def battery(
     problem: Problem,
     *,

@@ -20,6 +20,7 @@ from kernelassay.execute.bench import ORIGINAL
 from kernelassay.execute.messages import Arguments, CallInfo
 from kernelassay.execute.worker import UnitResult, Worker
 from kernelassay.inputs import FULL, QUICK, InputSpec
+from kernelassay.lazy import ROWS
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -27,7 +28,10 @@ from kernelassay.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What a plan depends on besides the problem."""
+    """What a plan depends on besides the problem, and which of its ``cells`` are measured.
+
+    ``cells`` is ``lazy.ROWS`` or ``lazy.LAZY``.
+    """
 
     rules: tuple[Rule, ...]
     quick: bool
@@ -36,6 +40,7 @@ class PlanOptions:
     styles: tuple[str, ...] = styles.DEFAULT
     given: tuple[InputSpec, ...] = ()
     """Inputs that somebody handed over, measured after the battery's."""
+    cells: str = ROWS
 
 
 @dataclass(frozen=True, slots=True)

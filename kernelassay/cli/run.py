@@ -144,6 +144,14 @@ class ProgressLines:
     show_envvar=True,
     help="The Ray cluster; without one, a cluster is started on this machine for the run.",
 )
+@click.option(
+    "--cells",
+    type=click.Choice(["rows", "lazy"]),
+    default="rows",
+    show_default=True,
+    help="What to measure of each mutant: its whole row, which choosing inputs needs, or lazily"
+    " what the known protocols need for their verdicts, and a witness.",
+)
 @json_option
 def run(
     names: tuple[str, ...],
@@ -160,6 +168,7 @@ def run(
     identity: str,
     engine: str,
     ray_address: str | None,
+    cells: str,
     as_json: bool,
 ) -> None:
     """Mutate, compile and run problems on the CPU; fill the kill matrix.
@@ -180,7 +189,7 @@ def run(
     scaled: dict[str, dict[str, Any]] = {}
     if shrink:
         problems, refused, scaled = shrunk(problems)
-    options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted)
+    options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted, cells=cells)
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     with contextlib.ExitStack() as stack:
         cluster = None
