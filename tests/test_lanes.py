@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -251,7 +252,7 @@ def test_a_lazy_work_whose_station_went_away_goes_on_in_one_lane_where_it_was():
     agenda = Agenda(["a"])
     agenda.next()
     lazy = work("a", 4)
-    lazy.ledger = Ledger({}, {}.__getitem__)
+    lazy.problem, lazy.ledger = SimpleNamespace(id="a"), Ledger({}, {}.__getitem__)
     agenda.finish(agenda.offer(lazy))
     agenda.put_back(agenda.another(lazy), "the node is gone")
     assert agenda.next().record["id"] == "a-1"
