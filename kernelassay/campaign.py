@@ -19,8 +19,10 @@ from kernelassay.engines import Agenda, Engine, Lane, LocalEngine, Reporter
 from kernelassay.engines.agenda import Cost, by_level
 from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.lazy import LAZY
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
+from kernelassay.protocols import PROTOCOLS
 from kernelassay.session import Session, inputs_of
 
 STOP_SECONDS = 15.0
@@ -66,6 +68,8 @@ class Campaign:
             "quick": self.options.quick,
             "scale": self.options.scale,
             "sample": self.options.sample,
+            "cells": self.options.cells,
+            "protocols": [p.name for p in PROTOCOLS] if self.options.cells == LAZY else None,
             "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},
         }
 
@@ -151,7 +155,7 @@ def run(
 
 
 def total_cells(plans: Sequence[dict[str, Any]]) -> int:
-    """The number of cells that some plans ask for (controls and originals left out)."""
+    """The number of cells in whole rows of some plans (controls and originals left out)."""
     return sum(
         sum(1 for _ in inputs_of(p))
         * (

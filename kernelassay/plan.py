@@ -21,6 +21,7 @@ from kernelassay.execute.messages import Arguments, CallInfo
 from kernelassay.execute.worker import UnitResult, Worker
 from kernelassay.input_shapes import Small
 from kernelassay.inputs import FULL, QUICK, InputSpec
+from kernelassay.lazy import ROWS
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -31,11 +32,12 @@ OWN, OFFICIAL = "own", "official"
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What a plan depends on besides the problem.
+    """What a plan depends on besides the problem, and which of its ``cells`` are measured.
 
     ``scale`` is :data:`OWN`, all inputs at the problem's sizes or near them, or :data:`OFFICIAL`,
     what checkers draw at those sizes and the battery at small ones. ``sample`` is the most mutants
     of a problem, of all that its rules generate; None means all.
+    ``cells`` is ``lazy.ROWS`` or ``lazy.LAZY``.
     """
 
     rules: tuple[Rule, ...]
@@ -47,6 +49,7 @@ class PlanOptions:
     """Inputs that somebody handed over, measured after the battery's."""
     scale: str = OWN
     sample: int | None = None
+    cells: str = ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,10 @@ def _coverage(roots: Sequence[Path], partial: bool) -> dict[str, Any]:
     from kernelassay.analysis.score import mutant_facts
     from kernelassay.joined import JoinedSessions
     from kernelassay.matrix import load
-    from kernelassay.protocols import PROTOCOLS
     from kernelassay.session import Session
 
     session = JoinedSessions([Session.open(root) for root in roots])
-    facts = mutant_facts(load(session, partial=partial), PROTOCOLS, 1e-2)
+    facts = mutant_facts(load(session, partial=partial), (), 1e-2)
     return {c.rule: c for c in rule_coverage(session.finished_plans(), facts)}
 
 

@@ -173,6 +173,14 @@ class ProgressLines:
     show_envvar=True,
     help="The Ray cluster; without one, a cluster is started on this machine for the run.",
 )
+@click.option(
+    "--cells",
+    type=click.Choice(["rows", "lazy"]),
+    default="rows",
+    show_default=True,
+    help="What to measure of each mutant: its whole row, which choosing inputs needs, or lazily"
+    " what the known protocols need for their verdicts, and a witness.",
+)
 @json_option
 def run(
     names: tuple[str, ...],
@@ -194,6 +202,7 @@ def run(
     devices: str | None,
     engine: str,
     ray_address: str | None,
+    cells: str,
     as_json: bool,
 ) -> None:
     """Mutate, compile and run problems; fill the kill matrix.
@@ -230,6 +239,7 @@ def run(
         styles=wanted,
         scale=OFFICIAL if cuda and cuda.official else OWN,
         sample=sample,
+        cells=cells,
     )
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     with contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelassay.cell import Cell
 from kernelassay.errors import EngineError
+from kernelassay.lazy import Ledger
 from kernelassay.problem import Problem
 
 WORTH_OPENING = 2
@@ -30,13 +31,15 @@ class Work:
     """A planned problem being measured; only :class:`Agenda` changes it.
 
     ``candidates`` are the ids of what runs on each input, ``waiting`` holds the records of inputs
-    that no lane has taken, ``lost`` the units whose station went away.
+    that no lane has taken, ``lost`` the units whose station went away. With a ``ledger`` the cells
+    of an input say which the next one needs, so that one lane has the work to itself, in order.
     """
 
     problem: Problem
     plan: dict[str, Any]
     candidates: Sequence[str]
     waiting: deque[dict[str, Any]]
+    ledger: Ledger | None = None
     lost: list[Unit] = field(default_factory=list)
     unfinished: int = field(init=False)
 
@@ -106,7 +109,10 @@ class Agenda:
         return None
 
     def offer(self, work: Work) -> Unit:
-        """Show the units of a problem that is planned now to all lanes; returns the first."""
+        """Show the units of a problem that is planned now to all lanes; returns the first.
+
+        A work with a ledger is shown only once its lane has put it back.
+        """
         with self._changed:
             self._works.append(work)
             self._planning -= 1
@@ -158,7 +164,7 @@ class Agenda:
 
     def _take(self, work: Work) -> Unit:
         unit = work.lost.pop() if work.lost else Unit(work, work.waiting.popleft())
-        if not work.lost and not work.waiting:
+        if work in self._works and (work.ledger or not (work.lost or work.waiting)):
             self._works.remove(work)
         return unit
 
