@@ -53,6 +53,8 @@ LONE_MUTANTS = 32
 BATCHED_MUTANTS = 72
 """How many are compiled in batches, for each process."""
 START_SECONDS = 120.0
+JOBS_OF_A_PIECE = 4
+"""Compilers that one process may use: the last pieces get the cores that others have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +165,16 @@ def measure(problems: Sequence[Problem], styles: Sequence[str], jobs: int) -> di
     ):
         cache = Path(folder) / "run"
         cache.mkdir()
+        share = min(JOBS_OF_A_PIECE, jobs)
         found, preparation = in_turn(pool, pieces_of, [(p, styles) for p in problems])
         pieces = sorted((piece for some in found for piece in some), key=lambda p: -len(p.source))
         identified, identify_seconds = in_turn(
-            pool, identify, [(piece, cache, jobs) for piece in pieces]
+            pool, identify, [(piece, cache, share) for piece in pieces]
         )
         counts = {status: sum(i.counts[status] for i in identified) for status in STATUSES}
         kept = kept_codes(cache)
         built, build_seconds = in_turn(
-            pool, build, [(i.texts, cache, jobs, BATCH) for i in identified]
+            pool, build, [(i.texts, cache, share, BATCH) for i in identified]
         )
         compiled = kept_codes(cache) - kept
         texts = [pair for i in identified for pair in i.texts.items()]
