@@ -161,7 +161,7 @@ def test_workers_actors_and_a_node_that_die_under_way_change_nothing(
         finished.update({p: p.stat().st_mtime_ns for p in root.glob("cells/*/*.parquet")})
         cluster.remove_node(second, allow_graceful=False)
 
-    acts = {5: lambda: kill(workers), 20: lambda: kill(actors), 35: remove}
+    acts = {3: lambda: kill(workers), 12: lambda: kill(actors), 24: remove}
     try:
         assert measure(root, engine, After(acts)) == digest
     finally:
