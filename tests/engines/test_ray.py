@@ -24,6 +24,8 @@ from kernelassay.suite import suite_problems
 from tests.test_campaign import Silent
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# One cluster for all tests of this file, also where several processes share out the tests.
+pytestmark = pytest.mark.xdist_group("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 ray = pytest.importorskip("ray")
 
@@ -109,14 +111,18 @@ def children(pid):
     return found
 
 
+def title(pid):
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
 def actors():
-    """The process ids of the actors at work."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if path.read_bytes().startswith(b"ray::Node"):
-                found.append(int(path.parent.name))
-    return found
+    """The process ids of the actors at work on the nodes that this process has started."""
+    below = [os.getpid()]
+    for pid in below:
+        below += children(pid)
+    return [pid for pid in below if title(pid).startswith(b"ray::Node")]
 
 
 def kill_all(pids):
