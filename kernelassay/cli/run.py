@@ -170,8 +170,8 @@ class ProgressLines:
     "--ray-address",
     metavar="HOST:PORT",
     envvar="RAY_ADDRESS",
-    show_envvar=True,
-    help="The Ray cluster; without one, a cluster is started on this machine for the run.",
+    help="The Ray cluster, by default the environment's RAY_ADDRESS; without either, a cluster is"
+    " started on this machine for the run.",
 )
 @click.option(
     "--cells",

@@ -57,12 +57,12 @@ class Node:
         from kernelassay.mutation import select
 
         station, whole = self._ready(), replace(options, rules=select(rules))
-        return told(lambda tell: station.plan(problem, whole, lambda step: tell((STEP, step))))
+        yield from told(lambda tell: station.plan(problem, whole, lambda step: tell((STEP, step))))
 
     def take(self, problem: Problem, plan: Mapping[str, Any]) -> Iterator[Batch]:
         """Remember what the next units are of."""
         self._problem, self._plan = problem, plan
-        return iter(())
+        yield []
 
     def measure(self, record: Mapping[str, Any], candidates: Sequence[str]) -> Iterator[Batch]:
         """Cells of the candidates, then those of originals and controls."""
@@ -74,7 +74,7 @@ class Node:
                 problem, self._plan, record, candidates, lambda cell: tell((CELL, cell))
             )
 
-        return told(work)
+        yield from told(work)
 
     def stop(self) -> None:
         """End the worker, and the task under way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,11 +61,14 @@ def print_audit(console: Console, result: AuditResult) -> None:
 
 def _measured_on(manifest: Mapping[str, Any]) -> str:
     facts = manifest["machine"]
+    machines = Counter(
+        f"{m['cpu']}, {m['cores']} cores, {m['system']}" for m in facts.get("nodes", [facts])
+    )
+    where = "; ".join(f"{n} nodes of {m}" if "nodes" in facts else m for m, n in machines.items())
     nvrtc = f" NVRTC {manifest['nvrtc']}," if manifest.get("nvrtc") else ""
     return (
-        f"measured on {facts['cpu']}, {facts['cores']} cores, {facts['system']};"
-        f" torch {manifest['torch']},{nvrtc} {manifest['compiler']}, kernelassay"
-        f" {manifest['version']}"
+        f"measured on {where}; torch {manifest['torch']},{nvrtc} {manifest['compiler']},"
+        f" kernelassay {manifest['version']}"
     )
 
 
