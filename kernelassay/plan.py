@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelassay import gate, population, styles
-from kernelassay.cell import Cell
+from kernelassay.cell import STOPS, Cell
 from kernelassay.compile.fixed import Known, Sizes, multiples, ties
 from kernelassay.errors import KernelassayError, UnsupportedError
 from kernelassay.execute.bench import ORIGINAL
@@ -150,7 +150,8 @@ def admit(
                 base["without_small_inputs"] = small.reason
         progress("checking inputs")
         found = worker.battery(options.battery, small)
-        given = _gate(base, problem, worker, correct, _chosen(problem, found.specs, options))
+        chosen = _chosen(problem, found.specs, options)
+        given = _gate(base, problem, worker, correct, chosen, full_size=small is not None)
         calls = tuple(with_known(call, given, found.tried) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
@@ -245,14 +246,19 @@ def _gate(
     worker: Worker,
     correct: population.CorrectKernels,
     specs: Sequence[InputSpec],
+    *,
+    full_size: bool,
 ) -> list[Arguments]:
     """Measure references, originals and benign variants on every input; admit or refuse.
 
-    Returns the arguments of all calls for each input that is not rejected.
+    ``full_size`` tells that the problem's own sizes are those of a GPU, which not every style is
+    meant for. Returns the arguments of all calls for each input that is not rejected.
     """
     arguments: list[Arguments] = []
     for spec in specs:
         unit = worker.measure(spec, correct.originals, correct.benign)
+        if full_size and not spec.overrides:
+            correct = _drop_overtaxed(base, correct, unit)
         record = _input_record(spec, unit)
         base["inputs"].append(record)
         if unit.broken:
@@ -339,6 +345,23 @@ def _skipped(spec: InputSpec, globs: Sequence[str]) -> bool:
     """By its id, or by the name of its values, which inputs of several sizes share."""
     names = (spec.id, spec.transform)
     return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in globs)
+
+
+def _drop_overtaxed(
+    base: dict[str, Any], correct: population.CorrectKernels, unit: UnitResult
+) -> population.CorrectKernels:
+    """Leave out the benign variants that did not end at full size, where they say nothing.
+
+    One thread to a row of millions is a correct kernel that takes longer than anybody waits.
+    """
+    ends = {c.candidate: c.outcome for c in unit.cells if c.outcome in STOPS}
+    if not ends:
+        return correct
+    for record in base["benign"]:
+        if record["id"] in ends:
+            record["unsupported"] = f"ends with {ends[record['id']]} at official sizes"
+    unit.cells = [cell for cell in unit.cells if cell.candidate not in ends]
+    return replace(correct, benign=tuple(b for b in correct.benign if b.id not in ends))
 
 
 def _drop_strays(calls: Sequence[dict[str, Any]], unit: UnitResult) -> None:

@@ -281,17 +281,36 @@ class Session:
             write_table(self.root / f"{name}.parquet", pa.Table.from_pylist(rows, schema))
 
     def digest(self) -> str:
-        """A hash over plans and cells; times, paths and machine facts are left out."""
+        """A hash over plans and cells; times, paths and machine facts are left out.
+
+        So are the cells of mutants whose output differed between two runs of one input on a GPU: it
+        depends on which thread came first there, and nothing of it would be the same again.
+        """
         state = hashlib.sha256()
         for plan in self.plans():
             # The text of a refusal may hold a path of the machine.
             state.update(_json(_stable({**plan, "refused": bool(plan["refused"])})))
-            for spec in plan["inputs"]:
-                if spec["valid"] and not plan["refused"]:
-                    cells = self.read_cells(plan["problem"]["id"], spec["id"])
-                    for row in cells.sort_by("candidate").to_pylist():
+            if plan["refused"]:
+                continue
+            tables = [self.read_cells(plan["problem"]["id"], s["id"]) for s in inputs_of(plan)]
+            unsteady = _unsteady(tables) if self.manifest.get("executor") == "cuda" else frozenset()
+            for cells in tables:
+                for row in cells.sort_by("candidate").to_pylist():
+                    if row["candidate"] not in unsteady:
                         state.update(_json(row))
         return state.hexdigest()
+
+
+def _unsteady(tables: Iterable[pa.Table]) -> frozenset[str]:
+    """The candidates with a finding that two runs differ."""
+    return frozenset(
+        name
+        for cells in tables
+        for name, found in zip(
+            cells.column("candidate").to_pylist(), cells.column("findings").to_pylist(), strict=True
+        )
+        if any(finding["kind"] == "order-dependent" for finding in found)
+    )
 
 
 def write_table(path: Path, data: pa.Table) -> None:
