@@ -19,7 +19,7 @@ from kernelassay.problem import Problem, load
 from kernelassay.shrink import MEMORY_BYTES, SECONDS, shrink
 from kernelassay.shrink_search import Budget
 
-ROOMY = (16, 64)
+ROOMY = (4, 8)
 """Work and elements, as multiples of the usual budget's, where some size must stay as it is."""
 
 Structure = Callable[[Overrides], str]
