@@ -301,9 +301,14 @@ def has_parameters(problem: Problem) -> bool:
 
 
 def materialise(
-    loaded: LoadedProblem, spec: InputSpec, device: torch.device | None = None
+    loaded: LoadedProblem, spec: InputSpec
 ) -> tuple[list[Any], dict[str, torch.Tensor]]:
-    """The inputs and the model's state dict of ``spec``, on ``device`` or else on the CPU.
+    """The inputs and the model's state dict of ``spec``, on the CPU; see :func:`draw`."""
+    return draw(loaded, spec), parameters(loaded, spec)
+
+
+def draw(loaded: LoadedProblem, spec: InputSpec, device: torch.device | None = None) -> list[Any]:
+    """The inputs of ``spec``, on ``device`` or else on the CPU.
 
     ``loaded`` must have been loaded with ``dict(spec.overrides)``. With a device, what checkers
     draw at the official sizes is drawn there: the same distribution, another stream. All else is
@@ -317,10 +322,8 @@ def materialise(
             where=spec.id,
             hint="load the problem with the input's overrides",
         )
-    values, state = _values(loaded, spec, device), _state(loaded, spec)
-    if device is None:
-        return values, state
-    return [moved(x, device) for x in values], {n: moved(x, device) for n, x in state.items()}
+    values = _values(loaded, spec, device)
+    return values if device is None else [moved(x, device) for x in values]
 
 
 def _values(loaded: LoadedProblem, spec: InputSpec, device: torch.device | None) -> list[Any]:
@@ -390,7 +393,8 @@ def _strided(value: Any) -> Any:
     return wide[..., 0]
 
 
-def _state(loaded: LoadedProblem, spec: InputSpec) -> dict[str, torch.Tensor]:
+def parameters(loaded: LoadedProblem, spec: InputSpec) -> dict[str, torch.Tensor]:
+    """The model's state dict of ``spec``, on the CPU."""
     if spec.parameters == "official":
         return dict(loaded.build_model(MODEL_SEED).state_dict())
     match = re.fullmatch(r"redrawn:(\d+)(?::x(\d+))?", spec.parameters)

@@ -180,7 +180,7 @@ def mutant_records(
     as in :func:`classify.classify`. Equivalence and duplication are told within one style.
     """
     records, texts, generated = _identified(
-        problem, calls, tools.cache, rules, backend, sample, tools.jobs
+        problem, calls, tools.cache, rules, backend, sample, tools.jobs, tools.cubins
     )
     images = tools.build(texts)
     for record in records:
@@ -224,6 +224,7 @@ def _identified(
     backend: str,
     sample: int | None,
     jobs: int = 1,
+    cubins: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, str], int]:
     """The records of the mutants, the texts of the distinct ones by id, and how many there were."""
     chosen = select(rules)
@@ -246,6 +247,7 @@ def _identified(
             cache=cache,
             backend=backend,
             fixed=call.fixed,
+            cubins=cubins,
         )
         for mutant in found:
             identity = identities[mutant.id]

@@ -131,15 +131,19 @@ class ProblemBench:
         return self._traced[key]
 
     def prepare_trace(self, spec: InputSpec) -> bool:
-        """Trace the problem for an input, without its data; whether that was not done before."""
+        """Trace the problem for an input; whether that was not done before."""
         known = len(self._traced)
+        self.traced_for(spec)
+        return len(self._traced) > known
+
+    def traced_for(self, spec: InputSpec) -> Traced:
+        """The graph of an input, made without its data."""
         loaded = self.loaded(spec.overrides)
         if self.problem.kernel is not None or spec.transform.startswith(GIVEN):
             inputs, _ = materialise(loaded, spec)
         else:
             inputs = in_layout(draw_layout(self._loader(spec.overrides)), spec)
-        self.trace(spec.overrides, loaded, inputs)
-        return len(self._traced) > known
+        return self.trace(spec.overrides, loaded, inputs)
 
     def lower(self, traced: Traced) -> tuple[Call, ...]:
         """The calls that cover a graph, and the fused ones; or the one of a user's kernel."""

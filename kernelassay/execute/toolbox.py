@@ -59,6 +59,10 @@ class Toolbox(Protocol):
         All users of one cache together have no more than there are cores.
         """
 
+    @property
+    def cubins(self) -> bool:
+        """Whether it runs cubins, so that those made to tell mutants apart are worth keeping."""
+
     def build(self, sources: Mapping[str, str]) -> Mapping[str, AnyImage | BuildFailure]:
         """Images (or failures) by key."""
 
@@ -83,6 +87,11 @@ class CpuToolbox:
         """With this machine's compiler. Raises ``ToolchainError`` if there is none that works."""
         compiler = find_compiler()
         return cls(compiler, build_runtime(compiler, cache), cache)
+
+    @property
+    def cubins(self) -> bool:
+        """See :class:`Toolbox`."""
+        return False
 
     def build(self, sources: Mapping[str, str]) -> dict[str, Image | BuildFailure]:
         """See :class:`Toolbox`."""

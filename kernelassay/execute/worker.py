@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernelassay.execute.toolbox import Toolbox
 
 OPEN_SECONDS = 240.0
-INPUT_SECONDS = 240.0
+INPUT_SECONDS = 600.0
 CANDIDATE_SECONDS = 150.0
 """Twice the device's own backstop and more: only a worker that is stuck outlasts it."""
 

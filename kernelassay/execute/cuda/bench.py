@@ -29,10 +29,11 @@ from kernelassay.execute.cuda.device import (
     without_marks,
 )
 from kernelassay.execute.cuda.driver import FaultError
+from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.execute.outputs import magnitude
 from kernelassay.execute.splice import downstream
-from kernelassay.inputs import InputSpec, digest, materialise, moved
+from kernelassay.inputs import InputSpec, digest, draw, moved
 from kernelassay.kernel import (
     Call,
     Finding,
@@ -43,7 +44,7 @@ from kernelassay.kernel import (
     Scalar,
 )
 from kernelassay.oracle import Verdict
-from kernelassay.problem import MODEL_SEED, LoadedProblem
+from kernelassay.problem import LoadedProblem
 from kernelassay.references import run_module
 
 ORIGINAL_SECONDS = 30.0
@@ -96,15 +97,15 @@ class CudaInputBench(InputBench[Bound]):
         device: CudaDevice,
         spec: InputSpec,
         options: CudaOptions,
+        models: Models,
         expired: Callable[[], None],
     ) -> None:
         self._device = device
         self._options = options
         self._expired = expired
         self._open: OrderedDict[str, Bound] = OrderedDict()
-        self._models: dict[tuple[tuple[str, int], ...], torch.nn.Module] = {}
+        self._models = models
         super().__init__(bench, spec)
-        self._models.clear()
         kept = [v for v in self._kept() if v.is_cuda and v.numel()]
         stretches = [Stretch.of(value) for value in kept]
         self.nbytes = sum(4 * s.words for s in stretches)
@@ -126,11 +127,9 @@ class CudaInputBench(InputBench[Bound]):
 
     def _draw(self, loaded: LoadedProblem) -> tuple[list[Any], dict[str, Tensor]]:
         here = torch.device("cuda")
-        if self._options.official and self._options.draw == "device":
-            return materialise(loaded, self.spec, here)
-        inputs, state = materialise(loaded, self.spec)
-        moved_state = {name: moved(value, here) for name, value in state.items()}
-        return [moved(value, here) for value in inputs], moved_state
+        drawn_here = self._options.official and self._options.draw == "device"
+        inputs = draw(loaded, self.spec, here if drawn_here else None)
+        return [moved(value, here) for value in inputs], self._models.parameters(loaded, self.spec)
 
     def _input_digest(self) -> str:
         tensors = [x for x in self.inputs if isinstance(x, Tensor)]
@@ -154,11 +153,7 @@ class CudaInputBench(InputBench[Bound]):
     def _reference(
         self, loaded: LoadedProblem, state: Mapping[str, Tensor], dtype: torch.dtype
     ) -> list[Tensor]:
-        # Building a model initialises its weights on the CPU, which takes longest: do it once.
-        model = self._models.pop(loaded.overrides, None)
-        if model is None:
-            model = loaded.build_model(MODEL_SEED)
-        self._models[loaded.overrides] = model
+        model = self._models.model(loaded)
         return run_module(model, state, self.inputs, dtype, self.spec.seed, torch.device("cuda"))
 
     def _magnitude(self, value: Tensor) -> float:

@@ -25,10 +25,13 @@ from kernelassay.execute.bench import Candidate, ProblemBench
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
 from kernelassay.execute.cuda.device import CudaDevice, Stretch, Survey
 from kernelassay.execute.cuda.driver import FaultError
+from kernelassay.execute.cuda.memory import room
+from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.execute.messages import Measure
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
+from kernelassay.work import peak_bytes
 
 CHECK_EVERY = 16
 _PR_SET_PDEATHSIG = 1
@@ -95,7 +98,8 @@ def run_child(
         pipe.send(ToolchainError(f"the device cannot be used: {error}"))
         return
     held: list[Cell] = []
-    inputs = Inputs(bench, device, options, lambda: pipe.send(Expired(not held)))
+    lock = kernels.with_name(f"device-{index}.lock")
+    inputs = Inputs(bench, device, options, lambda: pipe.send(Expired(not held)), lock)
     while True:
         try:
             task = pipe.recv()
@@ -143,9 +147,16 @@ class Inputs:
     """The inputs that a child has prepared: the one in use, and others while memory lasts."""
 
     def __init__(
-        self, bench: ProblemBench, device: CudaDevice, options: CudaOptions, expired: Any
+        self,
+        bench: ProblemBench,
+        device: CudaDevice,
+        options: CudaOptions,
+        expired: Any,
+        lock: Path,
     ) -> None:
         self._bench = bench
+        self._lock = lock
+        self._models = Models()
         self._device = device
         self._options = options
         self._expired = expired
@@ -190,7 +201,10 @@ class Inputs:
             torch.cuda.empty_cache()
 
     def _prepare(self, spec: InputSpec) -> CudaInputBench:
-        return CudaInputBench(self._bench, self._device, spec, self._options, self._expired)
+        with room(self._lock, peak_bytes(self._bench.traced_for(spec))):
+            return CudaInputBench(
+                self._bench, self._device, spec, self._options, self._models, self._expired
+            )
 
 
 def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Cell]) -> bool:

@@ -37,6 +37,11 @@ class CudaToolbox:
         """Compile what the executor itself needs. Raises ``ToolchainError`` without NVRTC."""
         return cls(own_kernels(cache), cache, options)
 
+    @property
+    def cubins(self) -> bool:
+        """See :class:`kernelassay.execute.toolbox.Toolbox`."""
+        return True
+
     def build(self, sources: Mapping[str, str]) -> Mapping[str, CubinImage | BuildFailure]:
         """See :class:`kernelassay.execute.toolbox.Toolbox`."""
         return build_cubins(sources, self.cache)

@@ -29,7 +29,7 @@ WIDE_BLOCKS = 1056
 """``max_blocks`` at official sizes: eight blocks of 256 threads on each of 132 multiprocessors."""
 
 START_SECONDS = 120.0
-INPUT_SECONDS = 400.0
+INPUT_SECONDS = 500.0
 CANDIDATE_SECONDS = 120.0
 
 
