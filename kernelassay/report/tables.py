@@ -111,9 +111,11 @@ def _accounts(console: Console, result: AuditResult) -> None:
         )
 
     if result.implied:
+        unsettled = len(OTHER_TOLERANCES) - len(result.denominators)
+        left = f"; implied cells leave {unsettled} other tolerances open" if unsettled else ""
         console.print(
-            "measured lazily: what stopped a mutant, or proved it wrong, is the first that did;"
-            f" {len(OTHER_TOLERANCES) - len(result.denominators)} other tolerances are left open"
+            "measured lazily: a mutant that stopped was not tried further, so it is not"
+            f" known whether its output is wrong, too{left}"
         )
 
 
