@@ -172,7 +172,7 @@ def test_a_campaign_at_official_scale_judges_official_and_small_inputs_alike(tmp
 def test_a_plan_says_why_it_has_no_small_inputs(tmp_path, monkeypatch):
     monkeypatch.setattr(plans, "small_sizes_limited", lambda problem: Small(reason="too tied"))
     problem = written(tmp_path, "torch.relu(x)", batch=4, features=64)
-    tools = CpuToolbox.make(tmp_path)
+    tools = CpuToolbox.at(tmp_path)
     worker = Worker(tools)
     try:
         plan, _ = plans.admit(problem, worker, tools, GateOptions(scale=OFFICIAL))
