@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -21,6 +21,7 @@ from tests.test_campaign import Silent
 IDS = st.lists(st.text("0123456789abcdef", min_size=12, max_size=12), unique=True)
 
 
+@settings(deadline=None)
 @given(ids=IDS, size=st.integers(1, 30), data=st.data())
 def test_a_sample_depends_on_the_set_of_ids_alone_and_is_part_of_a_larger_one(ids, size, data):
     found = sampled(ids, size)

@@ -17,7 +17,7 @@ from kernelassay.input_shapes import Small
 from kernelassay.input_trials import settle_official
 from kernelassay.inputs import CHECKERS, SMALL, InputSpec, beside, materialise, official_inputs
 from kernelassay.mutation import select
-from kernelassay.plan import OFFICIAL, GateOptions, PlanOptions, _with_known
+from kernelassay.plan import OFFICIAL, GateOptions, PlanOptions, with_known
 from kernelassay.problem import load, read_problem
 from kernelassay.protocols import PROTOCOLS
 from kernelassay.session import Session
@@ -126,7 +126,7 @@ def test_what_is_known_of_a_size_holds_at_both_scales(tmp_path, features, small)
     assert dict(course[0][0]) == {"batch_size": 2, "features": small}
     assert {"batch_size": 4096, "features": features} in [dict(sizes) for sizes, _ in course]
     for call in bench.calls:
-        known = _with_known(_info(call), [arguments for _, arguments in course], course).fixed
+        known = with_known(_info(call), [arguments for _, arguments in course], course).fixed
         for name, value in known.items():
             for _, arguments in course:
                 found = arguments[call.id][name]
@@ -172,7 +172,7 @@ def test_a_campaign_at_official_scale_judges_official_and_small_inputs_alike(tmp
 def test_a_plan_says_why_it_has_no_small_inputs(tmp_path, monkeypatch):
     monkeypatch.setattr(plans, "small_sizes_limited", lambda problem: Small(reason="too tied"))
     problem = written(tmp_path, "torch.relu(x)", batch=4, features=64)
-    tools = CpuToolbox.make(tmp_path)
+    tools = CpuToolbox.at(tmp_path)
     worker = Worker(tools)
     try:
         plan, _ = plans.admit(problem, worker, tools, GateOptions(scale=OFFICIAL))
