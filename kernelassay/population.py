@@ -149,7 +149,7 @@ def _benign(
             source = call.sources[style]
             found = mutants(source, problem=problem, call=call.id, style=style, rules=rules)
             for mutant in found.mutants:
-                if mutant.twin_of is None:
+                if not mutant.twin_of:
                     key = f"benign/{call.id}/{mutant.rule}-{mutant.id}"
                     texts[key] = (call.id, style, mutant.source)
     images = tools.build({key: text for key, (_, _, text) in texts.items()})
