@@ -231,6 +231,8 @@ def run(
     if executor == executors.CUDA:
         official = not shrink and any(problem.origin != "suite" for problem in problems)
         sharing = -(-(jobs or _lanes(gpus)) // len(gpus))
+        if engine == "ray":  # which shares out GPUs itself
+            sharing = LANES_PER_DEVICE
         cuda = CudaOptions(official, draw, tf32, sharing)
     options = PlanOptions(
         chosen,
@@ -247,13 +249,7 @@ def run(
         if engine == "ray":
             from kernelassay.engines.ray import RayEngine
 
-            cluster = RayEngine(
-                ray_address,
-                backend=options.backend,
-                cpus=jobs,
-                gpus=1 / LANES_PER_DEVICE if cuda else 0,
-                make_tools=executors.tools(cuda),
-            )
+            cluster = RayEngine(ray_address, backend=options.backend, cpus=jobs, cuda=cuda)
             stack.enter_context(cluster)
         lanes = jobs or (cluster.places if cluster else _lanes(gpus))
         campaign = campaigns.Campaign(problems, options, lanes, refused, cuda, gpus or (0,))

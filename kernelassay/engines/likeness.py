@@ -7,7 +7,10 @@ import platform
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelassay.execute.cuda.options import CudaOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +26,24 @@ class Likeness:
     machine: dict[str, Any]
 
 
-def likeness(backend: str) -> Likeness:
-    """This machine. ``backend`` is what tells equivalent mutants.
+def likeness(backend: str, cuda: CudaOptions | None = None) -> Likeness:
+    """This machine. ``backend`` is what tells equivalent mutants, ``cuda`` as in a campaign.
 
-    Raises :class:`ToolchainError` if it lacks a compiler or, where it is to tell, NVRTC.
+    Raises :class:`ToolchainError` if it lacks what the executor or the backend needs.
     """
     import numpy as np
     import torch
 
+    from kernelassay import executors
     from kernelassay.campaign import machine
     from kernelassay.compile import nvrtc
-    from kernelassay.execute.cpu.toolchain import find_compiler
 
     facts = {
         "kernelassay": package_digest(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "compiler": find_compiler().version,
+        **{name: str(value) for name, value in executors.facts(cuda).items()},
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
     }
     if backend == "nvrtc":

@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kernelassay import executors
 from kernelassay.engines.likeness import Likeness, likeness
 from kernelassay.engines.local import LocalEngine, LocalStation
 from kernelassay.engines.station import WorkLostError
 from kernelassay.errors import KernelassayError
-from kernelassay.execute.toolbox import Toolbox
+from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
 from kernelassay.session import slug, user_cache
@@ -37,20 +38,20 @@ def image_cache() -> Path:
 
 
 class Node:
-    """One place for work on a node. ``make_tools`` gets the folder for compiled code."""
+    """One place for work on a node."""
 
-    def __init__(self, backend: str, make_tools: Callable[[Path], Toolbox]) -> None:
+    def __init__(self, backend: str, cuda: CudaOptions | None) -> None:
         self._backend = backend
-        self._make_tools = make_tools
+        self._cuda = cuda
         self._station: LocalStation | None = None
         self._problem: Problem | None = None
         self._plan: Mapping[str, Any] = {}
 
     def greet(self) -> Likeness:
         """Get ready, and say what this machine is."""
-        tools = self._make_tools(image_cache())
+        tools = executors.tools(self._cuda)(image_cache())
         self._station = LocalEngine(tools, _devices() or (0,)).station()
-        return likeness(self._backend)
+        return likeness(self._backend, self._cuda)
 
     def plan(self, problem: Problem, options: PlanOptions, rules: Sequence[str]) -> Iterator[Batch]:
         """Steps, then the plan; ``rules`` are the ids of the options' rules."""

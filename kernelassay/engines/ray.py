@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -22,7 +22,8 @@ from kernelassay.engines.likeness import Likeness, differences, likeness
 from kernelassay.engines.node import CELL, FAILED, LOST, STEP, Node
 from kernelassay.engines.station import OnCell, OnStep, WorkLostError
 from kernelassay.errors import EngineError, KernelassayError, ToolchainError, UsageError
-from kernelassay.execute.toolbox import CpuToolbox, Toolbox
+from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.executors import LANES_PER_DEVICE
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
 
@@ -36,16 +37,14 @@ SURVEY_SECONDS = 300.0
 STARTS = 5
 """How often in a row an actor may die before it has said what its node is."""
 
-MakeTools = Callable[[Path], Toolbox]
-
 
 class RayEngine:
     """A connection to a Ray cluster, used as a context manager; makes stations on its nodes.
 
     ``address`` is that of a cluster, by default the environment's ``RAY_ADDRESS``, else a fresh one
-    on this machine with ``cpus`` cores. A station takes one core and, of the machine's GPUs,
-    ``gpus``. Nodes that would not yield this machine's bytes are refused (:class:`EngineError`);
-    ``backend`` is what tells equivalent mutants.
+    on this machine with ``cpus`` cores. A station takes one core and, with the options of the
+    CUDA executor, a share of a GPU. Nodes that would not yield this machine's bytes are refused
+    (:class:`EngineError`); ``backend`` is what tells equivalent mutants.
     """
 
     def __init__(
@@ -54,8 +53,7 @@ class RayEngine:
         *,
         backend: str,
         cpus: int | None = None,
-        gpus: float = 0,
-        make_tools: MakeTools = CpuToolbox.at,
+        cuda: CudaOptions | None = None,
     ) -> None:
         self.ray = _import_ray()
         self.address = address or os.environ.get("RAY_ADDRESS") or LOCAL
@@ -66,9 +64,9 @@ class RayEngine:
                 hint="run on a node of the cluster and name it host:port, or use `ray job submit`",
             )
         self.backend = backend
-        self.needs = {"CPU": 1.0} | ({"GPU": gpus} if gpus else {})
-        self.make_tools = make_tools
-        self.own = likeness(backend)
+        self.cuda = cuda
+        self.needs = {"CPU": 1.0} | ({"GPU": 1 / LANES_PER_DEVICE} if cuda else {})
+        self.own = likeness(backend, cuda)
         self.nodes: list[dict[str, Any]] = []
         self._cpus = cpus
         self._connected = False
@@ -111,7 +109,7 @@ class RayEngine:
         kind = self.ray.remote(Node)
         # A second thread, so that an actor can be told to stop while it works.
         options = {"num_cpus": 1, "num_gpus": self.needs.get("GPU", 0), "max_concurrency": 2}
-        return kind.options(**options, max_restarts=0).remote(self.backend, self.make_tools)
+        return kind.options(**options, max_restarts=0).remote(self.backend, self.cuda)
 
     def require_alike(self, found: Likeness) -> None:
         """Raises :class:`EngineError` for a node whose results would not be this machine's."""
@@ -182,9 +180,10 @@ class RayEngine:
                 where=f"Ray cluster {self.address}",
                 hint="start one with `ray start`",
             )
-        ask = self.ray.remote(num_cpus=0)(likeness)
+        # A task without a share of the GPU would not see one.
+        ask = self.ray.remote(num_cpus=0, num_gpus=self.needs.get("GPU", 0))(likeness)
         pinned = [NodeAffinitySchedulingStrategy(node, soft=False) for node in able]
-        asked = [ask.options(scheduling_strategy=p).remote(self.backend) for p in pinned]
+        asked = [ask.options(scheduling_strategy=p).remote(self.backend, self.cuda) for p in pinned]
         found: list[Likeness] = []
         for reference in asked:
             try:
