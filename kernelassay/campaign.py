@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelassay import __version__, plan
+from kernelassay import __version__, cost, plan
 from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
@@ -111,8 +111,8 @@ def run(
     compiler = find_compiler()
     cache = session.images if images is None else images
     tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
-    # Chains of kernels take longest; begun last, they would leave the other lanes idle.
-    agenda = Agenda(sorted(campaign.problems, key=lambda p: -p.level))
+    # What takes longest comes first; begun last, it would leave the other lanes idle.
+    agenda = Agenda(sorted(campaign.problems, key=cost.guess, reverse=True))
     # There may be more lanes than problems: a worker is started only for a lane that has work.
     lanes = [
         Lane(session, tools, campaign.options, reporter, agenda)

@@ -7,7 +7,7 @@ A lane takes whole problems, plans them and measures them. Once no problem is le
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,11 +15,13 @@ from typing import Any, Protocol
 from kernelassay import cell, plan
 from kernelassay.execute.bench import Candidate
 from kernelassay.execute.worker import UnitResult, Worker
+from kernelassay.machines import MACHINES
 from kernelassay.plan import PlanOptions
 from kernelassay.population import Toolbox, candidates_of
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
 from kernelassay.tasks import run_task
+from kernelassay.timing import PLAN, PlanClock, PlanTiming
 
 WORTH_OPENING = 2
 """Units nobody has taken that make a lane open another lane's problem, which costs seconds."""
@@ -45,7 +47,8 @@ class Reporter(Protocol):
 class Work:
     """A planned problem being measured; only :class:`Agenda` changes it.
 
-    ``waiting`` holds the records of inputs that no lane has taken.
+    ``waiting`` holds the records of inputs that no lane has taken, the heaviest first; ``seconds``
+    predicts each by its id, and one without a prediction counts as a second.
     """
 
     problem: Problem
@@ -53,10 +56,20 @@ class Work:
     originals: Mapping[str, Candidate]
     candidates: Sequence[Candidate]
     waiting: deque[dict[str, Any]]
+    seconds: Mapping[str, float] = field(default_factory=dict)
     unfinished: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.unfinished = len(self.waiting)
+        self.waiting = deque(sorted(self.waiting, key=self._weight, reverse=True))
+
+    @property
+    def remaining(self) -> float:
+        """The predicted seconds of all units that wait."""
+        return sum(map(self._weight, self.waiting))
+
+    def _weight(self, record: Mapping[str, Any]) -> float:
+        return self.seconds.get(record["id"], 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +106,9 @@ class Agenda:
                 if self._problems:
                     self._planning += 1
                     return self._problems.popleft()
-                work = max(self._works, key=lambda work: len(work.waiting), default=None)
-                if work is not None and len(work.waiting) >= WORTH_OPENING:
-                    return self._take(work)
+                worth = [w for w in self._works if len(w.waiting) >= WORTH_OPENING]
+                if worth:
+                    return self._take(max(worth, key=lambda work: work.remaining))
                 if not self._planning:
                     return None
                 self._changed.wait()
@@ -151,6 +164,7 @@ class Lane(threading.Thread):
         self._options = options
         self._reporter = reporter
         self._agenda = agenda
+        self._machine = MACHINES["cpu"]
         self._worker = Worker(tools.runtime)
         self._open = ""  # the id of the problem that the worker has open
 
@@ -178,27 +192,43 @@ class Lane(threading.Thread):
     def _problem(self, problem: Problem) -> None:
         made = self._session.read_plan(problem.id)
         if made is None:
+            clock = PlanClock(lambda step: self._reporter.problem_step(problem.id, step))
             made = plan.make_plan(
                 problem,
                 self._worker,
                 self._tools,
                 self._options,
                 run=self._task,
-                progress=lambda step: self._reporter.problem_step(problem.id, step),
+                progress=clock.step,
+                measured=lambda spec, unit: clock.unit(spec.id, unit.timed()),
             )
             self._open = problem.id
             if self._agenda.stopped.is_set():
                 return
+            self._session.write_timing(problem.id, PLAN, clock.stop().to_json())
             self._session.write_plan(problem.id, made)
         self._reporter.problem_planned(problem.id, made)
         todo = [] if made["refused"] else self._unmeasured(problem, made)
         if todo:
             originals, candidates = self._task(candidates_of, made, self._tools)
-            work = Work(problem, made, originals, candidates, deque(todo))
+            seconds = self._predicted(problem, originals, candidates)
+            work = Work(problem, made, originals, candidates, deque(todo), seconds)
             self._units(self._agenda.offer(work))
         else:
             self._agenda.drop()
             self._reporter.problem_done(problem.id, made)
+
+    def _predicted(
+        self, problem: Problem, originals: Iterable[str], candidates: Iterable[Candidate]
+    ) -> dict[str, float]:
+        """The seconds of each unit, by the input's id, as far as the gate measured its work."""
+        stored = self._session.read_timing(problem.id, PLAN)
+        runs = Counter(candidate.original for candidate in candidates)
+        return {
+            name: self._machine.unit(unit.work, originals, runs).seconds
+            for name, unit in (PlanTiming.from_json(stored).units if stored else {}).items()
+            if unit.work is not None
+        }
 
     def _unmeasured(self, problem: Problem, made: dict[str, Any]) -> list[dict[str, Any]]:
         return [
@@ -235,6 +265,7 @@ class Lane(threading.Thread):
         if self._agenda.stopped.is_set():
             return
         _require_complete(unit, problem, record, len(work.candidates))
+        self._session.write_timing(problem.id, record["id"], unit.timed().to_json())
         self._session.write_cells(problem.id, record["id"], cell.table([*unit.fixed, *unit.cells]))
 
 

@@ -6,7 +6,7 @@ Everything here EXECUTES problem code: call it inside a worker process only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ import torch._dynamo  # loaded lazily by dispatch modes: workers forked after th
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
 from kernelassay import recurrent
 from kernelassay.errors import KernelassayError, ProblemError
@@ -150,13 +150,7 @@ class _Meter(TorchDispatchMode):
         self._check(largest)
         self.elements = max(self.elements, largest)
         read = [value.numel() for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
-        formula = flop_registry.get(func._overloadpacket)
-        flop = int(formula(*args, **kwargs, out_val=out)) if formula else 0
-        if func.namespace == "kernelassay":
-            flop = recurrent.work(*args)
-        elif attends:  # the registry lacks the operator that PyTorch takes on a CPU
-            flop = sdpa_flop_count(*(value.shape for value in args[:3]))
-        self.work += max(flop, sum(read) + largest)
+        self.work += max(flop_count(func, args, kwargs, out), sum(read) + largest)
         self.operations += 1
         self.extents += _extents(func, args, kwargs, tensors[0])
         return out
@@ -164,6 +158,18 @@ class _Meter(TorchDispatchMode):
     def _check(self, elements: int) -> None:
         if elements > self.element_limit:
             raise TooLargeError(f"a tensor has {elements} elements, more than {self.element_limit}")
+
+
+def flop_count(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
+    """FLOP of one call of an operator, from shapes alone; 0 for one without a formula."""
+    if func.namespace == "kernelassay":
+        return recurrent.work(*args)
+    if "scaled_dot_product" in func._schema.name:
+        # The registry lacks the operator that PyTorch takes on a CPU, and the composite one.
+        query, key, value = (tensor.shape for tensor in args[:3])
+        return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    formula = flop_registry.get(func._overloadpacket)
+    return int(formula(*args, **kwargs, out_val=out)) if formula else 0
 
 
 def _all_integers(values: Sequence[Any]) -> bool:

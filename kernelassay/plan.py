@@ -54,6 +54,8 @@ class GateOptions:
 
 Progress = Callable[[str], None]
 Runner = Callable[..., Any]
+Measured = Callable[[InputSpec, UnitResult], None]
+"""Is told of each input that the gate has measured."""
 
 
 def run_here(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -69,6 +71,7 @@ def make_plan(
     *,
     run: Runner = run_here,
     progress: Progress = lambda step: None,
+    measured: Measured = lambda spec, unit: None,
 ) -> dict[str, Any]:
     """Trace, lower, mutate, classify, gate and admit one problem.
 
@@ -77,7 +80,9 @@ def make_plan(
     """
     size = QUICK if options.quick else FULL
     gating = GateOptions(size, options.max_inputs, styles=options.styles, given=options.given)
-    base, calls = admit(problem, worker, tools, gating, run=run, progress=progress)
+    base, calls = admit(
+        problem, worker, tools, gating, run=run, progress=progress, measured=measured
+    )
     if base["refused"]:
         return base
     try:
@@ -103,6 +108,7 @@ def admit(
     *,
     run: Runner = run_here,
     progress: Progress = lambda step: None,
+    measured: Measured = lambda spec, unit: None,
 ) -> tuple[dict[str, Any], tuple[CallInfo, ...]]:
     """Trace, lower, gate and admit one problem: its plan without mutants, and its calls."""
     base = refused_plan(problem, "")
@@ -119,7 +125,8 @@ def admit(
         base["benign"] = correct.records()
         progress("checking inputs")
         found = worker.battery(options.battery)
-        given = _gate(base, problem, worker, correct, _chosen(problem, found.specs, options))
+        chosen = _chosen(problem, found.specs, options)
+        given = _gate(base, problem, worker, correct, chosen, measured)
         calls = tuple(_with_known(call, given, found.tried) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
@@ -214,6 +221,7 @@ def _gate(
     worker: Worker,
     correct: population.CorrectKernels,
     specs: Sequence[InputSpec],
+    measured: Measured,
 ) -> list[Arguments]:
     """Measure references, originals and benign variants on every input; admit or refuse.
 
@@ -222,6 +230,7 @@ def _gate(
     arguments: list[Arguments] = []
     for spec in specs:
         unit = worker.measure(spec, correct.originals, correct.benign)
+        measured(spec, unit)
         record = _input_record(spec, unit)
         base["inputs"].append(record)
         if unit.broken:

@@ -10,6 +10,7 @@ This module executes problem code, so it is used inside worker processes only.
 
 from __future__ import annotations
 
+import time
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,8 +34,10 @@ from kernelassay.oracle import Verdict
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 from kernelassay.references import run_model
 from kernelassay.substrate.lowering import bind, lower, lower_fused
+from kernelassay.timing import UnitWork
 from kernelassay.trace import Traced, evaluate, meta, trace
 from kernelassay.user.whole import trace_whole, whole_call
+from kernelassay.work import unit_work
 
 ORIGINAL_FUEL = 200_000_000
 FUEL_FACTOR = 20
@@ -59,6 +62,11 @@ class Candidate:
     source: str
     image: Image
 
+    @property
+    def original(self) -> str:
+        """The id of the original that it is compared with."""
+        return f"{ORIGINAL}/{self.call}/{self.style}"
+
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
@@ -66,7 +74,7 @@ class InputFacts:
 
     ``reference_error`` is the critical tolerance between the float32 and float64 references,
     ``magnitude`` the largest finite magnitude among the values of the traced graph, ``arguments``
-    the scalars of each call, by its id.
+    the scalars of each call, by its id; ``work`` what the unit computes and moves.
     """
 
     id: str
@@ -79,6 +87,7 @@ class InputFacts:
     problem: str
     output_dtypes: tuple[str, ...] = ("float32",)
     arguments: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
+    work: UnitWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +171,10 @@ def _arguments(calls: Sequence[Call], traced: Traced) -> dict[str, Mapping[str, 
 
 
 class InputBench:
-    """One input of a problem: references, kept values, and the correct run of each call."""
+    """One input of a problem: references, kept values, and the correct run of each call.
+
+    ``kernel_seconds`` has the run time of each original that was prepared, by its id.
+    """
 
     def __init__(self, bench: ProblemBench, spec: InputSpec) -> None:
         self.bench = bench
@@ -184,6 +196,8 @@ class InputBench:
             bench.device, {c.id: c for c in bench.calls}, self.traced, self.values
         )
         self._baselines: dict[tuple[str, str], _Baseline] = {}
+        self.kernel_seconds: dict[str, float] = {}
+        self._run_seconds = 0.0
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -202,6 +216,7 @@ class InputBench:
             problem="" if finite else "the reference is not finite",
             output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
             arguments=_arguments(self.bench.calls, self.traced),
+            work=unit_work(self.bench.calls, self.traced),
         )
 
     def prepare(self, originals: Mapping[str, Candidate]) -> dict[str, Cell]:
@@ -261,6 +276,7 @@ class InputBench:
         if key not in self._baselines:
             bound = self._calls.bind(original.call)
             result = self._launch(original, bound, ORIGINAL_FUEL, self.spec.order)
+            self.kernel_seconds[original.id] = self._run_seconds
             if result.outcome != cell.OK:
                 raise self._no_baseline(original, result)
             tolerated: frozenset[str] = frozenset()
@@ -320,6 +336,7 @@ class InputBench:
         for step in plan.steps:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())
+        start = time.perf_counter()
         result = self.bench.device.run(
             candidate.image,
             plan,
@@ -328,6 +345,7 @@ class InputBench:
             order=order,
             surroundings=self.spec.surroundings,
         )
+        self._run_seconds = time.perf_counter() - start
         for parameter in result.written_inputs:
             if parameter in bound.operands:
                 bound.buffers[parameter].array[:] = bound.operands[parameter]

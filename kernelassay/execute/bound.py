@@ -73,8 +73,7 @@ class BoundCalls:
             array = np.ascontiguousarray(self._values[name].detach().contiguous().numpy())
             operands[parameter] = array.reshape(-1).view(np.uint8)
         starts = {p: self._values[name].detach().contiguous().numpy() for p, name in call.starts}
-        downstream = self._downstream({name for _, name in call.outputs}, set(call.nodes))
-        return Bound(call, scalars, operands, {}, {}, starts, downstream)
+        return Bound(call, scalars, operands, {}, {}, starts, downstream(call, self._traced))
 
     def _open(self, bound: Bound) -> Bound:
         """Give a call its buffers, if it has none; those used longest ago give way.
@@ -117,12 +116,15 @@ class BoundCalls:
         bound.buffers.clear()
         bound.outputs.clear()
 
-    def _downstream(self, changed: set[str], replaced: set[str]) -> tuple[str, ...]:
-        order: list[str] = []
-        for name, node in self._traced.nodes.items():
-            if name in replaced or node.op != "call_function" or str(node.target) in DRAWS:
-                continue  # a draw takes the shape of its operand alone
-            if any(source.name in changed for source in node.all_input_nodes):
-                changed.add(name)
-                order.append(name)
-        return tuple(order)
+
+def downstream(call: Call, traced: Traced) -> tuple[str, ...]:
+    """The nodes to compute again if the outputs of ``call`` change, in execution order."""
+    changed, replaced = {name for _, name in call.outputs}, set(call.nodes)
+    order: list[str] = []
+    for name, node in traced.nodes.items():
+        if name in replaced or node.op != "call_function" or str(node.target) in DRAWS:
+            continue  # a draw takes the shape of its operand alone
+        if any(source.name in changed for source in node.all_input_nodes):
+            changed.add(name)
+            order.append(name)
+    return tuple(order)

@@ -12,6 +12,7 @@ from kernelassay.compile.fixed import Fixed, Sizes
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Scalar
 from kernelassay.problem import Problem
+from kernelassay.timing import Timing
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate
@@ -66,14 +67,22 @@ class Battery:
 class Measure:
     """Run candidates on one input of the open problem.
 
-    The replies are the input's facts, the originals' and controls' cells, then one cell per
-    candidate in order.
+    The replies are the input's facts, then :class:`Prepared`, then a cell and its seconds per
+    candidate, in order.
     """
 
     spec: InputSpec
     originals: Mapping[str, Candidate]
     candidates: tuple[Candidate, ...]
     check_order: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The cells of originals and controls, and what it took to come so far."""
+
+    cells: list[Cell]
+    timing: Timing
 
 
 def without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail: str) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,11 @@ from kernelassay.execute.messages import (
     CallInfo,
     Measure,
     Open,
+    Prepared,
     Trials,
     without_output,
 )
+from kernelassay.timing import Timing
 
 if TYPE_CHECKING:
     from kernelassay.compile.fixed import Sizes
@@ -105,15 +108,20 @@ def _measure(bench: Any, request: Measure) -> Iterable[Any]:
     from kernelassay.execute.bench import InputBench
     from kernelassay.execute.outputs import order_finding, other_order
 
+    start = time.perf_counter()
     prepared = InputBench(bench, request.spec)
     facts = prepared.facts()
+    ready = time.perf_counter()
     yield facts
     if not facts.finite:
         return
     try:
-        fixed = [*prepared.prepare(request.originals).values(), *prepared.controls()]
-        yield fixed
+        begun = time.perf_counter()
+        cells = [*prepared.prepare(request.originals).values(), *prepared.controls()]
+        fixed = time.perf_counter() - begun
+        yield Prepared(cells, Timing(ready - start, fixed, prepared.kernel_seconds))
         for candidate in request.candidates:
+            start = time.perf_counter()
             try:
                 result = prepared.run(candidate)
                 if request.check_order:
@@ -125,7 +133,7 @@ def _measure(bench: Any, request: Measure) -> Iterable[Any]:
                         result = replace(result, findings=(*result.findings, finding))
             except KernelassayError as error:
                 result = without_output(candidate, request.spec, cell.INFRASTRUCTURE, str(error))
-            yield result
+            yield result, time.perf_counter() - start
     finally:
         prepared.close()
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -25,12 +26,14 @@ from kernelassay.execute.messages import (
     CallInfo,
     Measure,
     Open,
+    Prepared,
     Trials,
     without_output,
 )
 from kernelassay.execute.serving import serve
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
+from kernelassay.timing import Replacement, Timing, UnitTiming
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate, InputFacts
@@ -46,7 +49,7 @@ class UnitResult:
     """What one unit of work (a problem on one input) yielded.
 
     ``rejected`` says why the input cannot be used; ``broken`` that a correct kernel did not end
-    on it. ``fixed`` holds the cells of originals and controls.
+    on it. ``fixed`` holds the cells of originals and controls. ``timing`` has what each part took.
     """
 
     facts: InputFacts | None = None
@@ -54,6 +57,11 @@ class UnitResult:
     broken: bool = False
     fixed: list[Cell] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
+    timing: Timing = field(default_factory=Timing)
+
+    def timed(self) -> UnitTiming:
+        """What a session keeps of the unit's seconds."""
+        return UnitTiming(self.timing, self.facts.work if self.facts else None)
 
 
 class WorkerDiedError(Exception):
@@ -96,10 +104,24 @@ class Worker:
         self._pipe: Connection | None = None
         self._problem: Problem | None = None
         self._stopped = False
+        self._heard = 0.0  # when the process last answered, or a request began
+        self._lost: Replacement | None = None  # its seconds are the moment of the death
+        self._replaced: list[Replacement] = []
 
     def open(self, problem: Problem) -> tuple[CallInfo, ...]:
         """Load a problem. Raises :class:`ProblemError` or :class:`UnsupportedError`."""
         self._problem = problem
+        self._begin()
+        calls = self._load(problem)
+        self._resume()
+        return calls
+
+    def replacements(self) -> tuple[Replacement, ...]:
+        """The replacements that no unit's timing has told of, each once."""
+        told, self._replaced = tuple(self._replaced), []
+        return told
+
+    def _load(self, problem: Problem) -> tuple[CallInfo, ...]:
         for attempt in (1, 2):
             try:
                 self._send(Open(problem, self._runtime))
@@ -120,11 +142,13 @@ class Worker:
 
         ``size`` is one of ``inputs.BATTERIES``.
         """
+        self._begin()
         for attempt in (1, 2):
             try:
                 self._reopen()
                 self._send(Battery(size))
                 found: Trials = self._receive(OPEN_SECONDS)
+                self._resume()
                 return found
             except WorkerDiedError as death:
                 if attempt == 2 or death.silent:
@@ -144,6 +168,20 @@ class Worker:
     ) -> UnitResult:
         """Run candidates on one input, surviving whatever they do to the worker."""
         result = UnitResult()
+        self._begin()
+        self._measure(result, spec, originals, candidates, check_order, on_cell)
+        result.timing = result.timing.merge(Timing(replacements=self.replacements()))
+        return result
+
+    def _measure(
+        self,
+        result: UnitResult,
+        spec: InputSpec,
+        originals: Mapping[str, Candidate],
+        candidates: Sequence[Candidate],
+        check_order: bool,
+        on_cell: Callable[[int], None],
+    ) -> None:
         retried: set[str] = set()
         pending = list(candidates)
         failures = 0
@@ -154,44 +192,78 @@ class Worker:
                 result.facts, result.fixed = None, []
                 self._reopen()
                 self._send(Measure(spec, originals, tuple(pending), check_order))
-                self._collect(result, len(pending), on_cell)
-                return result
+                self._collect(result, pending, 2 if check_order else 1, on_cell)
+                return
             except WorkerDiedError as death:
                 received = len(result.cells) - done
                 if not result.fixed or not pending:
                     failures += 1
                     if failures > 1:
                         result.rejected = f"the worker ended: {death.reason}"
-                        return result
+                        return
                     continue
                 pending = pending[received:]
                 if not pending:
-                    return result
+                    return
                 if pending[0].id in retried:
                     result.cells.append(_death(pending.pop(0), spec, death))
                     on_cell(1)
                     if not pending:
-                        return result
+                        return
                 else:
                     retried.add(pending[0].id)
             except KernelassayError as error:
                 result.rejected = str(error)
                 result.broken = result.facts is not None and isinstance(error, ProblemError)
-                return result
+                return
 
-    def _collect(self, result: UnitResult, count: int, on_cell: Callable[[int], None]) -> None:
+    def _collect(
+        self,
+        result: UnitResult,
+        pending: Sequence[Candidate],
+        runs: int,
+        on_cell: Callable[[int], None],
+    ) -> None:
         result.facts = self._receive(INPUT_SECONDS)
         if result.facts is not None and not result.facts.finite:
             result.rejected = result.facts.problem
+            self._resume()
             return
-        result.fixed = self._receive(INPUT_SECONDS)
-        for _ in range(count):
-            result.cells.append(self._receive(CANDIDATE_SECONDS))
+        done: Prepared = self._receive(INPUT_SECONDS)
+        result.fixed = done.cells
+        if result.timing.kernels:  # done again: this belongs to what the replacement cost
+            self._resume()
+        else:
+            self._resume(without=done.timing.prepare + done.timing.fixed)
+            result.timing = result.timing.merge(done.timing)
+        for candidate in tuple(pending):
+            found, seconds = self._receive(CANDIDATE_SECONDS)
+            result.cells.append(found)
+            result.timing = result.timing.ran(candidate.original, seconds, runs)
             on_cell(1)
+
+    def _begin(self) -> None:
+        """A request begins: what went by since a worker was lost is nobody's cost."""
+        self._heard = time.perf_counter()
+        if self._lost is not None:
+            self._lost = replace(self._lost, seconds=self._heard)
+
+    def _lose(self, why: str) -> None:
+        """The process is gone."""
+        self._resume()  # another may have been lost before the work stood where it stood
+        now = time.perf_counter()
+        self._lost = Replacement(why, now, now - self._heard)
+
+    def _resume(self, without: float = 0.0) -> None:
+        """The work stands where it stood before the last worker was lost, if one was."""
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            seconds = time.perf_counter() - lost.seconds - without
+            self._replaced.append(replace(lost, seconds=max(0.0, seconds)))
 
     def _reopen(self) -> None:
         if self._process is None and self._problem is not None:
-            self.open(self._problem)
+            self._load(self._problem)
 
     def close(self) -> None:
         """End the process at once."""
@@ -231,15 +303,18 @@ class Worker:
         assert self._pipe is not None
         try:
             if not self._pipe.poll(seconds):
-                raise WorkerDiedError(self._reap(f"no answer within {seconds:.0f} s"), silent=True)
+                raise WorkerDiedError(
+                    self._reap(f"no answer within {seconds:.0f} s", True), silent=True
+                )
             reply = self._pipe.recv()
+            self._heard = time.perf_counter()
         except (EOFError, OSError):
             raise WorkerDiedError(self._reap("")) from None
         if isinstance(reply, KernelassayError):
             raise reply
         return reply
 
-    def _reap(self, reason: str) -> str:
+    def _reap(self, reason: str, silent: bool = False) -> str:
         process = self._process
         if process is not None and not reason:
             process.join(5)
@@ -250,6 +325,7 @@ class Worker:
                 reason = f"signal {signal.Signals(-code).name}"
             else:
                 reason = f"exit code {code}"
+        self._lose("silence" if silent else reason)
         self.close()
         return reason
 
