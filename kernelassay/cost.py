@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernelassay.problem import Problem
-from kernelassay.timing import UnitWork, Work
+from kernelassay.timing import CallWork, UnitWork, Work
 
 ANY = "*"
 PREPARE = "prepare"
@@ -80,8 +80,8 @@ class Machine:
 
     def run(self, original: str, work: UnitWork, kind: str = CANDIDATE) -> float:
         """The predicted seconds of a run with all that comes beside it."""
-        call, _ = call_and_style(original)
-        return self.kernel(original, work) + self.table[kind].seconds(work.calls[call].after)
+        call = work.calls[call_and_style(original)[0]]
+        return self.kernel(original, work) + self.table[kind].seconds(beside(call))
 
     def unit(self, work: UnitWork, originals: Iterable[str], runs: Mapping[str, int]) -> Prediction:
         """The predicted seconds of a unit in which ``runs`` are made, by their originals' ids."""
@@ -95,6 +95,14 @@ class Machine:
         """As JSON values."""
         table = {key: asdict(self.table[key]) for key in sorted(self.table)}
         return {"executor": self.executor, "provenance": self.provenance, "table": table}
+
+
+def beside(call: CallWork) -> Work:
+    """What the seconds beside a kernel's own depend on.
+
+    The kernel's work is part of it, since a faulty kernel may be slower than the correct one.
+    """
+    return call.kernel + call.after
 
 
 def call_and_style(original: str) -> tuple[str, str]:

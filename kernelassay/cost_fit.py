@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from kernelassay.cost import (
     PREPARE,
     Coefficients,
     Machine,
+    beside,
     call_and_style,
 )
 from kernelassay.timing import UnitTiming, Work
@@ -44,29 +45,39 @@ class Sample:
 def fit(units: Iterable[UnitTiming], machine: Machine, provenance: str) -> Machine:
     """``machine`` with what the timings of units tell; what they do not tell stays."""
     known = [unit for unit in units if unit.work is not None and unit.timing.kernels]
-    table = dict(machine.table)
-    for key, samples in _kernel_samples(known).items():
-        template, _, style = key.partition("/")
-        before = table[ANY] if key == ANY else replace(machine, table=table).of(template, style)
-        table[key] = fit_coefficients(samples, before)
-    fitted = Machine(machine.executor, provenance, table)
+    fitted = fit_kernels(_kernel_samples(known), machine, provenance)
+    table = dict(fitted.table)
     for kind, samples in _other_samples(known, fitted).items():
         table[kind] = fit_coefficients(samples, table[kind])
+    return replace(fitted, table=table)
+
+
+def fit_kernels(
+    samples: Mapping[str, Sequence[Sample]], machine: Machine, provenance: str
+) -> Machine:
+    """``machine`` with what runs of kernels tell, by ``<template>/<style>``."""
+    general: dict[str, list[Sample]] = defaultdict(list)
+    for key, found in sorted(samples.items()):
+        general[ANY] += found
+        general[f"{ANY}/{key.partition('/')[2]}"] += found
+    fitted = replace(machine, provenance=provenance)
+    # The general ones come first: what has few samples of its own starts from them.
+    for key, found in (*general.items(), *sorted(samples.items())):
+        template, _, style = key.partition("/")
+        before = fitted.table[ANY] if key == ANY else fitted.of(template, style)
+        fitted = replace(fitted, table={**fitted.table, key: fit_coefficients(found, before)})
     return fitted
 
 
-def _kernel_samples(units: Sequence[UnitTiming]) -> dict[str, list[Sample]]:
-    """By key of the table, the general keys first, so that special ones start from them."""
+def _kernel_samples(units: Iterable[UnitTiming]) -> dict[str, list[Sample]]:
     found: dict[str, list[Sample]] = defaultdict(list)
     for unit in units:
         assert unit.work is not None
         for original, seconds in unit.timing.kernels.items():
             name, style = call_and_style(original)
             call = unit.work.calls[name]
-            for key in (ANY, f"{ANY}/{style}", f"{call.template}/{style}"):
-                found[key].append(Sample(call.kernel, seconds))
-    order = sorted(found, key=lambda key: (key != ANY, not key.startswith(ANY), key))
-    return {key: found[key] for key in order}
+            found[f"{call.template}/{style}"].append(Sample(call.kernel, seconds))
+    return found
 
 
 def _other_samples(units: Sequence[UnitTiming], machine: Machine) -> dict[str, list[Sample]]:
@@ -75,16 +86,16 @@ def _other_samples(units: Sequence[UnitTiming], machine: Machine) -> dict[str, l
     for unit in units:
         work, timing = unit.work, unit.timing
         assert work is not None
-        after = {name: work.calls[call_and_style(name)[0]].after for name in timing.kernels}
-        count = len(after)
+        works = {name: beside(work.calls[call_and_style(name)[0]]) for name in timing.kernels}
+        count = len(works)
         found[PREPARE].append(Sample(work.forward, timing.prepare))
-        total = sum(after.values(), Work())
+        total = sum(works.values(), Work())
         mean = Work(total.flops // count, total.bytes // count)
-        beside = timing.fixed - sum(timing.kernels.values())
-        found[ORIGINAL].append(Sample(mean, beside / count))
+        rest = timing.fixed - sum(timing.kernels.values())
+        found[ORIGINAL].append(Sample(mean, rest / count))
         for original, runs in timing.runs.items():
-            beside = timing.candidates[original] / runs - machine.kernel(original, work)
-            found[CANDIDATE].append(Sample(after[original], beside))
+            rest = timing.candidates[original] / runs - machine.kernel(original, work)
+            found[CANDIDATE].append(Sample(works[original], rest))
     return {kind: samples for kind, samples in found.items() if samples}
 
 
@@ -165,4 +176,4 @@ def _ranks(values: Sequence[float]) -> Array:
     return means[inverse]
 
 
-__all__ = ["Sample", "fit", "fit_coefficients", "spearman"]
+__all__ = ["SHORTEST", "Sample", "fit", "fit_coefficients", "fit_kernels", "spearman"]

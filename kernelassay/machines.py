@@ -19,5 +19,17 @@ MACHINES: Mapping[str, Machine] = {
                 CANDIDATE: Coefficients(1e-3, 1e9, 1e9),
             },
         ),
+        Machine(
+            "cuda",
+            "assumed for fp32 kernels in plain CUDA on an H200: 2 TFLOP/s one thread per element and"
+            " 10 in tiles, 2 and 3 TB/s; nothing measured",
+            {
+                ANY: Coefficients(2e-5, 2e12, 2e12),
+                "*/optimised": Coefficients(2e-5, 1e13, 3e12),
+                PREPARE: Coefficients(1e-2, 1e13, 3e12),
+                ORIGINAL: Coefficients(2e-3, 1e13, 3e12),
+                CANDIDATE: Coefficients(2e-3, 1e13, 3e12),
+            },
+        ),
     )
 }
