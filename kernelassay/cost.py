@@ -59,7 +59,8 @@ class Prediction:
 class Machine:
     """The coefficients of an executor, by ``<template>/<style>`` or kind, and where they are from.
 
-    A style that was not measured for a template has those of ``*/<style>``, else of ``*``.
+    A style that was not measured for a template has those of ``*/<style>``, else of ``*``; what a
+    candidate takes beside its kernel is by ``candidate:<template>/<style>``, else ``candidate``.
     """
 
     executor: str
@@ -80,8 +81,10 @@ class Machine:
 
     def run(self, original: str, work: UnitWork, kind: str = CANDIDATE) -> float:
         """The predicted seconds of a run with all that comes beside it."""
-        call = work.calls[call_and_style(original)[0]]
-        return self.kernel(original, work) + self.table[kind].seconds(beside(call))
+        call, style = call_and_style(original)
+        about = work.calls[call]
+        own = self.table.get(f"{kind}:{about.template}/{style}", self.table[kind])
+        return self.kernel(original, work) + own.seconds(beside(about))
 
     def unit(self, work: UnitWork, originals: Iterable[str], runs: Mapping[str, int]) -> Prediction:
         """The predicted seconds of a unit in which ``runs`` are made, by their originals' ids."""

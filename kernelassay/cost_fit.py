@@ -48,7 +48,8 @@ def fit(units: Iterable[UnitTiming], machine: Machine, provenance: str) -> Machi
     fitted = fit_kernels(_kernel_samples(known), machine, provenance)
     table = dict(fitted.table)
     for kind, samples in _other_samples(known, fitted).items():
-        table[kind] = fit_coefficients(samples, table[kind])
+        general = table[kind.partition(":")[0]]  # fitted by now: it comes first
+        table[kind] = fit_coefficients(samples, general)
     return replace(fitted, table=table)
 
 
@@ -83,6 +84,7 @@ def _kernel_samples(units: Iterable[UnitTiming]) -> dict[str, list[Sample]]:
 def _other_samples(units: Sequence[UnitTiming], machine: Machine) -> dict[str, list[Sample]]:
     """What is left when the kernels' predicted seconds are taken away, for one run at a time."""
     found: dict[str, list[Sample]] = {PREPARE: [], ORIGINAL: [], CANDIDATE: []}
+    special: dict[str, list[Sample]] = defaultdict(list)
     for unit in units:
         work, timing = unit.work, unit.timing
         assert work is not None
@@ -95,7 +97,11 @@ def _other_samples(units: Sequence[UnitTiming], machine: Machine) -> dict[str, l
         found[ORIGINAL].append(Sample(mean, rest / count))
         for original, runs in timing.runs.items():
             rest = timing.candidates[original] / runs - machine.kernel(original, work)
-            found[CANDIDATE].append(Sample(works[original], rest))
+            name, style = call_and_style(original)
+            sample = Sample(works[original], rest)
+            found[CANDIDATE].append(sample)
+            special[f"{CANDIDATE}:{work.calls[name].template}/{style}"].append(sample)
+    found |= special
     return {kind: samples for kind, samples in found.items() if samples}
 
 

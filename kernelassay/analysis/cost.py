@@ -23,6 +23,9 @@ PLANNING = (
     "mutating and compiling",
 )
 GATE = PLANNING[2]
+ADMITTING = "correct kernels on inputs"
+"""What the gate measures, which the planner's stage of checking inputs contains."""
+
 PREPARING, ORIGINALS, CANDIDATES, REPLACING = (
     "preparing inputs",
     "originals and controls",
@@ -66,7 +69,8 @@ class Lost:
 class CostReport:
     """The cost of a session.
 
-    ``stages`` are in the order of a run; ``kinds`` by ``<template>/<style>`` or kind.
+    ``stages`` are those of planning, what the gate measured taken out of the third and told after
+    them, and then those of the units; ``kinds`` by ``<template>/<style>`` or kind.
     ``rank_correlation`` is Spearman's between predicted and measured seconds of the ``units``,
     which is what an order needs; None for fewer than two.
     """
@@ -185,8 +189,11 @@ def _stages(timings: Timings, machine: Machine) -> dict[str, Stage]:
     for plan in timings.plans:
         for name, seconds in plan.stages.items():
             planning[name] = planning.get(name, 0.0) + seconds
-    gate = sum(_predicted(u, machine) for plan in timings.plans for u in plan.units.values())
-    found = {name: Stage(s, gate if name == GATE else None) for name, s in planning.items()}
+    gated = [unit for plan in timings.plans for unit in plan.units.values()]
+    spent = sum(unit.timing.seconds for unit in gated)
+    planning[GATE] -= spent
+    found = {name: Stage(seconds, None) for name, seconds in planning.items()}
+    found[ADMITTING] = Stage(spent, sum(_predicted(unit, machine) for unit in gated))
     parts = [
         machine.unit(unit.work, unit.timing.kernels, unit.timing.runs)
         for unit in timings.units
