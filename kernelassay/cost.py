@@ -2,8 +2,8 @@
 
 A kernel takes ``overhead + max(flops / F, bytes / B)``: it computes or it waits for memory. The
 three coefficients belong to an executor, a template and a style, and are fitted on the timings of
-sessions. Preparing an input, and what comes beside the kernel's own run (grading, values
-downstream), follow the same form.
+sessions. Preparing an input, and running a candidate with all that follows (values downstream,
+grading), have the same form.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernelassay.problem import Problem
-from kernelassay.timing import CallWork, UnitWork, Work
+from kernelassay.timing import UnitWork, Work
 
 ANY = "*"
 PREPARE = "prepare"
 ORIGINAL = "original"
 CANDIDATE = "candidate"
-"""Kinds beside kernels: an input's preparation, and what an original, or one run of a candidate,
-takes beside its kernel."""
+"""Kinds beside kernels: an input's preparation, and an original, or one run of a candidate, with
+all that follows its kernel: grading it, and computing anew what depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,9 @@ class Prediction:
 class Machine:
     """The coefficients of an executor, by ``<template>/<style>`` or kind, and where they are from.
 
-    A style that was not measured for a template has those of ``*/<style>``, else of ``*``; what a
-    candidate takes beside its kernel is by ``candidate:<template>/<style>``, else ``candidate``.
+    A style that was not measured for a template has those of ``*/<style>``, else of ``*``. One run
+    of a candidate is by ``candidate:<template>/<style>``, else ``candidate``: a fault may make a
+    kernel slow, and what that costs depends on the kernel.
     """
 
     executor: str
@@ -80,11 +81,11 @@ class Machine:
         return self.of(work.calls[call].template, style).seconds(work.calls[call].kernel)
 
     def run(self, original: str, work: UnitWork, kind: str = CANDIDATE) -> float:
-        """The predicted seconds of a run with all that comes beside it."""
+        """The predicted seconds of an original or of one run of a candidate, with what follows."""
         call, style = call_and_style(original)
         about = work.calls[call]
         own = self.table.get(f"{kind}:{about.template}/{style}", self.table[kind])
-        return self.kernel(original, work) + own.seconds(beside(about))
+        return own.seconds(about.kernel + about.after)
 
     def unit(self, work: UnitWork, originals: Iterable[str], runs: Mapping[str, int]) -> Prediction:
         """The predicted seconds of a unit in which ``runs`` are made, by their originals' ids."""
@@ -98,14 +99,6 @@ class Machine:
         """As JSON values."""
         table = {key: asdict(self.table[key]) for key in sorted(self.table)}
         return {"executor": self.executor, "provenance": self.provenance, "table": table}
-
-
-def beside(call: CallWork) -> Work:
-    """What the seconds beside a kernel's own depend on.
-
-    The kernel's work is part of it, since a faulty kernel may be slower than the correct one.
-    """
-    return call.kernel + call.after
 
 
 def call_and_style(original: str) -> tuple[str, str]:

@@ -16,7 +16,6 @@ from kernelassay.cost import (
     PREPARE,
     Coefficients,
     Machine,
-    beside,
     call_and_style,
 )
 from kernelassay.timing import UnitTiming, Work
@@ -47,7 +46,7 @@ def fit(units: Iterable[UnitTiming], machine: Machine, provenance: str) -> Machi
     known = [unit for unit in units if unit.work is not None and unit.timing.kernels]
     fitted = fit_kernels(_kernel_samples(known), machine, provenance)
     table = dict(fitted.table)
-    for kind, samples in _other_samples(known, fitted).items():
+    for kind, samples in _other_samples(known).items():
         general = table[kind.partition(":")[0]]  # fitted by now: it comes first
         table[kind] = fit_coefficients(samples, general)
     return replace(fitted, table=table)
@@ -81,28 +80,25 @@ def _kernel_samples(units: Iterable[UnitTiming]) -> dict[str, list[Sample]]:
     return found
 
 
-def _other_samples(units: Sequence[UnitTiming], machine: Machine) -> dict[str, list[Sample]]:
-    """What is left when the kernels' predicted seconds are taken away, for one run at a time."""
+def _other_samples(units: Iterable[UnitTiming]) -> dict[str, list[Sample]]:
+    """Of one preparation, one original, one run of a candidate; special kinds come last."""
     found: dict[str, list[Sample]] = {PREPARE: [], ORIGINAL: [], CANDIDATE: []}
     special: dict[str, list[Sample]] = defaultdict(list)
     for unit in units:
         work, timing = unit.work, unit.timing
         assert work is not None
-        works = {name: beside(work.calls[call_and_style(name)[0]]) for name in timing.kernels}
-        count = len(works)
         found[PREPARE].append(Sample(work.forward, timing.prepare))
-        total = sum(works.values(), Work())
+        calls = [work.calls[call_and_style(name)[0]] for name in timing.kernels]
+        total, count = sum((call.kernel + call.after for call in calls), Work()), len(calls)
         mean = Work(total.flops // count, total.bytes // count)
-        rest = timing.fixed - sum(timing.kernels.values())
-        found[ORIGINAL].append(Sample(mean, rest / count))
+        found[ORIGINAL].append(Sample(mean, timing.fixed / count))
         for original, runs in timing.runs.items():
-            rest = timing.candidates[original] / runs - machine.kernel(original, work)
             name, style = call_and_style(original)
-            sample = Sample(works[original], rest)
+            call = work.calls[name]
+            sample = Sample(call.kernel + call.after, timing.candidates[original] / runs)
             found[CANDIDATE].append(sample)
-            special[f"{CANDIDATE}:{work.calls[name].template}/{style}"].append(sample)
-    found |= special
-    return {kind: samples for kind, samples in found.items() if samples}
+            special[f"{CANDIDATE}:{call.template}/{style}"].append(sample)
+    return {kind: samples for kind, samples in (found | special).items() if samples}
 
 
 def fit_coefficients(samples: Sequence[Sample], before: Coefficients) -> Coefficients:

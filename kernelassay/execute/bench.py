@@ -336,6 +336,7 @@ class InputBench:
         for step in plan.steps:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())
+        self.bench.device.load(candidate.image)
         start = time.perf_counter()
         result = self.bench.device.run(
             candidate.image,
