@@ -19,13 +19,12 @@ from typing import Any
 
 from kernelassay import __version__, plan, population
 from kernelassay.compile.classify import STATUSES
-from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
 from kernelassay.execute.messages import CallInfo
+from kernelassay.execute.toolbox import CpuToolbox, Toolbox
 from kernelassay.execute.worker import Worker
 from kernelassay.mutation.catalogue import RULES
 from kernelassay.plan import GateOptions
-from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
 from kernelassay.shrink import shrink_limited
 from kernelassay.shrink_search import Scaled, ShrinkReport
@@ -182,11 +181,10 @@ def admissions(
     kept = {problem.id: _stored(store, problem, options) for problem in problems}
     yield from (found for found in kept.values() if found)
     problems = [problem for problem in problems if not kept[problem.id]]
-    compiler = find_compiler()
-    tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
+    tools = CpuToolbox.at(cache)
     workers: SimpleQueue[Worker] = SimpleQueue()
     jobs = max(1, min(options.jobs, len(problems)))
-    owned = [Worker(tools.runtime) for _ in range(jobs)]
+    owned = [Worker(tools) for _ in range(jobs)]
     for worker in owned:
         workers.put(worker)
 

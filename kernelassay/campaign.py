@@ -1,8 +1,8 @@
 """A campaign: problems into plans, plans into units of work, units into cells.
 
-Problems go to *lanes* (:mod:`kernelassay.lanes`), each with one worker process. A unit of work is a
-problem on one input; finished units are files, so an interrupted campaign is taken up where it
-stopped.
+Problems go to *lanes* (:mod:`kernelassay.engines`), each with one station of an engine. A unit of
+work is a problem on one input; finished units are files, so an interrupted campaign is taken up
+where it stopped.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelassay import __version__, cost, plan
+from kernelassay import __version__, plan
+from kernelassay.cost import guess
+from kernelassay.engines import Agenda, Engine, Lane, LocalEngine, Reporter
+from kernelassay.engines.agenda import Cost
 from kernelassay.errors import NothingToTestError
-from kernelassay.execute.cpu.build import build_runtime
 from kernelassay.execute.cpu.toolchain import find_compiler
-from kernelassay.lanes import Agenda, Lane, Reporter
+from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.plan import PlanOptions
-from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
 
@@ -92,11 +93,18 @@ def identity_backend(requested: str = "auto") -> str:
 
 
 def run(
-    campaign: Campaign, session: Session, reporter: Reporter, images: Path | None = None
+    campaign: Campaign,
+    session: Session,
+    reporter: Reporter,
+    images: Path | None = None,
+    *,
+    engine: Engine | None = None,
+    cost: Cost = guess,
 ) -> None:
     """Run a campaign to its end; what is finished already is not done again.
 
-    Compiled code is kept in ``images``, by default with the session.
+    Without an ``engine`` this machine does the work, and compiled code is kept in ``images``, by
+    default with the session. Problems of more ``cost`` are begun first.
     Raises :class:`NothingToTestError` when no problem is selected. On ``KeyboardInterrupt`` the
     workers are ended and the exception goes on; finished units stay.
     """
@@ -108,14 +116,12 @@ def run(
         )
     for problem, reason in campaign.refused:
         session.write_plan(problem.id, plan.refused_plan(problem, reason))
-    compiler = find_compiler()
-    cache = session.images if images is None else images
-    tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
-    # What takes longest comes first; begun last, it would leave the other lanes idle.
-    agenda = Agenda(sorted(campaign.problems, key=cost.guess, reverse=True))
+    if engine is None:
+        engine = LocalEngine(CpuToolbox.at(session.images if images is None else images))
+    agenda = Agenda(campaign.problems, cost)
     # There may be more lanes than problems: a worker is started only for a lane that has work.
     lanes = [
-        Lane(session, tools, campaign.options, reporter, agenda)
+        Lane(session, engine.station(), campaign.options, reporter, agenda)
         for _ in range(max(1, campaign.jobs))
     ]
     try:

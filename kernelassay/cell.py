@@ -15,8 +15,13 @@ OK = "ok"
 CRASH = "crash"
 TIMEOUT = "timeout"
 LAUNCH_FAILURE = "launch-failure"
+ILLEGAL_ADDRESS = "illegal-address"
+MISALIGNED_ADDRESS = "misaligned-address"
+OUT_OF_MEMORY = "out-of-memory"
 INFRASTRUCTURE = "infrastructure"
-OUTCOMES = (OK, CRASH, TIMEOUT, LAUNCH_FAILURE, INFRASTRUCTURE)
+STOPS = (CRASH, TIMEOUT, LAUNCH_FAILURE, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY)
+"""Outcomes that say the kernel itself did not end as it should."""
+OUTCOMES = (OK, *STOPS, INFRASTRUCTURE)
 
 VIEWS = ("seen", "poisoned", "exact")
 

@@ -61,6 +61,10 @@ class ToolchainError(KernelassayError):
     """A compiler or a library the run needs is missing or failed."""
 
 
+class EngineError(KernelassayError):
+    """Machines that a campaign was given do not fit together, or were lost too often."""
+
+
 class SessionError(KernelassayError):
     """A session directory is locked, truncated, of another version, or cannot be written."""
 

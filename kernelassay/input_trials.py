@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
+from kernelassay.dataless import draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.gate import VALIDITY_TOLERANCE
 from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Overrides, Verdict
 from kernelassay.inputs import CHOICE_LIMIT, FULL, SMALL_WORK, InputSpec, battery, materialise
 from kernelassay.measure import TooLargeError, measure
-from kernelassay.problem import MODEL_SEED, Problem, load
+from kernelassay.problem import Problem, load
 from kernelassay.references import disagreement
-from kernelassay.trace import trace
 from kernelassay.user.whole import accepts
 
 
@@ -75,8 +75,8 @@ def settle(
         return disagreement(module, state, inputs, spec.seed) <= CHOICE_LIMIT * VALIDITY_TOLERANCE
 
     def traced(overrides: Overrides) -> str:
-        module = loaded(overrides)
-        return trace(module.build_model(MODEL_SEED), tuple(module.draw(MODEL_SEED))).signature()
+        loader = partial(load, problem, dict(overrides))
+        return trace_layout(loader, draw_layout(loader)).signature()
 
     moves, frozen = _moves(problem, tried, signature or traced)
     specs = battery(

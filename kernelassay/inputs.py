@@ -305,9 +305,12 @@ def materialise(
     if spec.layout not in ("contiguous", "strided"):
         raise unknown_name("layout", spec.layout, ("contiguous", "strided"))
     values = transformed(loaded.draw(spec.seed), TRANSFORMS[spec.transform], spec.seed)
-    if spec.layout == "strided":
-        values = [_strided(value) for value in values]
-    return values, _state(loaded, spec)
+    return in_layout(values, spec), _state(loaded, spec)
+
+
+def in_layout(values: list[Any], spec: InputSpec) -> list[Any]:
+    """Contiguous inputs in the layout of ``spec``."""
+    return [_strided(value) for value in values] if spec.layout == "strided" else values
 
 
 def digest(inputs: Sequence[Any]) -> str:

@@ -52,6 +52,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """Why a source has no image: the compiler's ``log``, or the ``unsupported`` feature's name."""
+
+    log: str
+    unsupported: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PointerArgument:
     """A buffer, by its name in the launch environment, plus a byte offset into it."""
 

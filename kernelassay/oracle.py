@@ -103,7 +103,7 @@ def grade(out: NDArray[Any], ref: NDArray[Any]) -> Verdict:
     difference = np.abs(fa - fb)
     size = np.abs(fb)
     scaled = difference / (1.0 + size)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         relative = np.where(difference == 0.0, 0.0, difference / size)
     counts = (0, 0, 0, 0) if all_finite else _nonfinite_counts(a, b)
     return Verdict(

@@ -127,7 +127,7 @@ def admit(
         found = worker.battery(options.battery)
         chosen = _chosen(problem, found.specs, options)
         given = _gate(base, problem, worker, correct, chosen, measured)
-        calls = tuple(_with_known(call, given, found.tried) for call in calls)
+        calls = tuple(with_known(call, given, found.tried) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
     return base, calls
@@ -275,7 +275,7 @@ def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) 
     return [*chosen, *options.given]
 
 
-def _with_known(
+def with_known(
     call: CallInfo, given: Sequence[Arguments], tried: Sequence[tuple[Sizes, Arguments]]
 ) -> CallInfo:
     """``call`` with what its arguments tell: constants that do vary, sizes that are one size."""

@@ -15,25 +15,12 @@ from typing import Any
 from kernelassay.compile import classify
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
-from kernelassay.execute.cpu.build import BuildFailure, Image, build_images
-from kernelassay.execute.cpu.toolchain import Compiler
 from kernelassay.execute.messages import CallInfo
+from kernelassay.execute.toolbox import Toolbox
+from kernelassay.kernel import BuildFailure
 from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 from kernelassay.styles import STYLES, benign, mutated
-
-
-@dataclass(frozen=True, slots=True)
-class Toolbox:
-    """What turns sources into images: compiler, the executor's runtime, and cache."""
-
-    compiler: Compiler
-    runtime: Path
-    cache: Path
-
-    def build(self, sources: Mapping[str, str]) -> dict[str, Image | BuildFailure]:
-        """Images (or failures) by key."""
-        return build_images(sources, self.cache, self.compiler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +64,19 @@ def correct_kernels(
     return CorrectKernels(_originals(calls, tools, styles), tuple(benign), tuple(unbuilt))
 
 
+def candidate_ids(plan: Mapping[str, Any]) -> list[str]:
+    """What :func:`candidates_of` builds besides the originals: benign variants, then mutants."""
+    benign = [b["id"] for b in plan["benign"] if not b["unsupported"]]
+    return benign + [m["id"] for m in plan["mutants"] if _runs(m)]
+
+
+def runs_of(plan: Mapping[str, Any]) -> dict[str, int]:
+    """How many candidates are compared with each original, by its id."""
+    records = [b for b in plan["benign"] if not b["unsupported"]]
+    records += [m for m in plan["mutants"] if _runs(m)]
+    return dict(Counter(original_id(record["call"], record["style"]) for record in records))
+
+
 def candidates_of(
     plan: Mapping[str, Any], tools: Toolbox
 ) -> tuple[dict[str, Candidate], list[Candidate]]:
@@ -88,13 +88,13 @@ def candidates_of(
     }
     texts = {original_id(*key): text for key, text in sources.items()}
     texts |= {b["id"]: b["source"] for b in plan["benign"] if not b["unsupported"]}
-    distinct = [m for m in plan["mutants"] if m["status"] == "distinct" and not m["unsupported"]]
+    distinct = [m for m in plan["mutants"] if _runs(m)]
     texts |= {m["id"]: mutant_text(m, sources[m["call"], m["style"]]) for m in distinct}
     images = tools.build(texts)
     failed = [key for key, image in images.items() if isinstance(image, BuildFailure)]
     if failed:
         raise RuntimeError(f"images that built during planning no longer build: {failed[:3]}")
-    built = {key: image for key, image in images.items() if isinstance(image, Image)}
+    built = {k: image for k, image in images.items() if not isinstance(image, BuildFailure)}
 
     def candidate(name: str, role: str, call: str, style: str) -> Candidate:
         return Candidate(name, role, call, style, texts[name], built[name])
@@ -107,6 +107,10 @@ def candidates_of(
         if record["id"] in built
     ]
     return originals, rest
+
+
+def _runs(mutant: Mapping[str, Any]) -> bool:
+    return mutant["status"] == "distinct" and not mutant["unsupported"]
 
 
 def mutant_text(record: Mapping[str, Any], original: str) -> str:
@@ -179,7 +183,7 @@ def mutant_records(
     Returns their records as a plan stores them. ``rules`` are rule ids, ``backend`` as in
     :func:`classify.classify`. Equivalence and duplication are told within one style.
     """
-    records, texts = _identified(problem, calls, tools.cache, rules, backend)
+    records, texts = _identified(problem, calls, tools.cache, rules, backend, tools.jobs)
     images = tools.build(texts)
     for record in records:
         image = images.get(record["id"])
@@ -209,6 +213,7 @@ def _identified(
     cache: Path,
     rules: Sequence[str],
     backend: str,
+    jobs: int = 1,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The records of all mutants, and the texts of the distinct ones by id."""
     chosen = select(rules)
@@ -220,6 +225,7 @@ def _identified(
         identities = classify.classify(
             source,
             [(m.id, m.source) for m in found],
+            jobs=jobs,
             cache=cache,
             backend=backend,
             fixed=call.fixed,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from kernelassay import oracle, recurrent
 from kernelassay.draws import drawing
@@ -27,16 +26,30 @@ def run_model(
     inputs: Sequence[Any],
     dtype: Any,
     seed: int = 0,
-) -> list[NDArray[Any]]:
+) -> list[torch.Tensor]:
     """The module's own forward in ``dtype``, on a fresh module since train mode changes state.
 
     ``seed`` is that of the numbers the forward draws: masks of dropouts, and :mod:`draws`. Raises
     ``UnsupportedError`` when it returns what no kernel can be compared with.
     """
-    model = loaded.build_model(MODEL_SEED)
+    return run_module(loaded.build_model(MODEL_SEED), state, inputs, dtype, seed)
+
+
+def run_module(
+    model: torch.nn.Module,
+    state: Mapping[str, torch.Tensor],
+    inputs: Sequence[Any],
+    dtype: Any,
+    seed: int = 0,
+    device: torch.device | None = None,
+) -> list[torch.Tensor]:
+    """:func:`run_model` of a module that may be changed, on ``device``, where the inputs lie.
+
+    It is left in ``dtype``; a module of a wider one cannot take ``state`` as it is.
+    """
     model.load_state_dict(state)
     hold_as_buffers(model)
-    model = model.to(dtype)
+    model = model.to(device=device, dtype=dtype)
     cast = [
         x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
     ]
@@ -44,11 +57,11 @@ def run_model(
     torch.set_default_dtype(dtype)
     torch.manual_seed(seed)
     try:
-        with recurrent.whole(), drawing(seed):
+        with recurrent.whole(), drawing(seed), device or nullcontext():
             out = model(*cast)
     finally:
         torch.set_default_dtype(before)
-    return [np.ascontiguousarray(t.detach().numpy()) for t in flat_outputs(out)]
+    return [t.detach().contiguous() for t in flat_outputs(out)]
 
 
 def flat_outputs(found: Any) -> tuple[torch.Tensor, ...]:
@@ -88,7 +101,7 @@ def disagreement(
     with torch.no_grad():
         single = run_model(loaded, state, inputs, torch.float32, seed)
         exact = run_model(loaded, state, inputs, torch.float64, seed)
-    if not all(np.isfinite(values).all() for values in (*single, *exact)):
+    if not all(bool(values.isfinite().all()) for values in (*single, *exact)):
         return float("inf")
-    verdicts = [oracle.grade(s, e) for s, e in zip(single, exact, strict=True)]
+    verdicts = [oracle.grade(s.numpy(), e.numpy()) for s, e in zip(single, exact, strict=True)]
     return oracle.merge(verdicts).critical_tolerance

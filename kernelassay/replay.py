@@ -11,10 +11,9 @@ from kernelassay import plan as plans
 from kernelassay.cell import Cell
 from kernelassay.errors import SessionError, UsageError, unknown_name
 from kernelassay.execute.bench import ORIGINAL, Candidate
-from kernelassay.execute.cpu.build import build_runtime
-from kernelassay.execute.cpu.toolchain import find_compiler
+from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.execute.worker import Worker
-from kernelassay.population import Toolbox, candidates_of
+from kernelassay.population import candidates_of
 from kernelassay.problem import Problem, read_problem
 from kernelassay.session import Session, inputs_of
 
@@ -68,11 +67,10 @@ def replay_cell(
     record = _input(made, input_id)
     name = made["problem"]["id"]
     stored = _stored(session, name, candidate, input_id)
-    compiler = find_compiler()
-    tools = Toolbox(compiler, build_runtime(compiler, session.images), session.images)
+    tools = CpuToolbox.at(session.images)
     originals, candidates = candidates_of(made, tools)
     by_id: dict[str, Candidate] = {c.id: c for c in (*originals.values(), *candidates)}
-    worker = Worker(tools.runtime)
+    worker = Worker(tools)
     try:
         worker.open(find_problem(made, kernelbench))
         first = next(iter(inputs_of(made)))["id"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from kernelassay.execute.bound import downstream
+from kernelassay.execute.splice import downstream
 from kernelassay.kernel import Call
 from kernelassay.measure import flop_count
 from kernelassay.substrate.lowering import is_getitem

@@ -203,7 +203,7 @@ def test_the_mutant_that_the_readme_shows_exists():
         re.findall(r"replay \S+ (\w+)", README)
     )
     relu = next(p for p in suite_problems() if p.id == "suite/relu")
-    (call,) = ProblemBench(relu, None).calls
+    (call,) = ProblemBench(relu).calls
     source = call.sources["optimised"]
     found = mutants(source, problem=relu.id, call=call.id, style="optimised").mutants
     assert shown in {mutant.id for mutant in found}

@@ -15,8 +15,8 @@ import pytest
 from kernelassay import campaign as campaigns
 from kernelassay import plan
 from kernelassay.cli.run import ProgressLines
+from kernelassay.engines import Agenda, Lane, Unit, Work
 from kernelassay.execute.worker import Worker
-from kernelassay.lanes import Agenda, Lane, Unit, Work
 from kernelassay.problem import read_problem
 from kernelassay.session import Session, inputs_of
 from tests.test_campaign import GOOD, Silent, campaign, measure
@@ -47,7 +47,7 @@ def lanes_alive():
 
 
 def work(name, units):
-    return Work(name, {}, {}, (), deque({"id": f"{name}-{n}"} for n in range(units)))
+    return Work(name, {}, (), deque({"id": f"{name}-{n}"} for n in range(units)))
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +287,7 @@ def test_the_heaviest_unit_is_taken_first_and_one_without_a_prediction_counts_as
     agenda = Agenda(["a"])
     agenda.next()
     weights = {"a-1": 5.0, "a-2": 0.5}
-    shared = Work("a", {}, {}, (), deque({"id": f"a-{n}"} for n in range(3)), weights)
+    shared = Work("a", {}, (), deque({"id": f"a-{n}"} for n in range(3)), weights)
     assert shared.remaining == 5.0 + 1.0 + 0.5
     taken = [agenda.offer(shared), agenda.another(shared), agenda.another(shared)]
     assert [unit.record["id"] for unit in taken] == ["a-1", "a-0", "a-2"]

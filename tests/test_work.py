@@ -126,7 +126,7 @@ def test_sizes_beyond_any_memory_are_counted():
 @pytest.mark.parametrize("name", ["suite/conv2d", "suite/attention", "suite/layer_norm"])
 def test_larger_sizes_of_a_problem_are_no_less_work(name):
     problem = next(p for p in suite_problems() if p.id == name)
-    bench = ProblemBench(problem, None)
+    bench = ProblemBench(problem)
     own = unit_work(bench.calls, bench.traced)
     for lever in problem.sizes:
         if lever.name.startswith("batch"):

@@ -245,12 +245,11 @@ def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json
 
 def _substrates(selection: Selection) -> list[tuple[str, tuple[Any, ...]]]:
     """Trace and lower the selected problems in a worker."""
-    from kernelassay.execute.cpu.build import build_runtime
-    from kernelassay.execute.cpu.toolchain import find_compiler
+    from kernelassay.execute.toolbox import CpuToolbox
     from kernelassay.execute.worker import Worker
     from kernelassay.session import user_cache
 
-    worker = Worker(build_runtime(find_compiler(), user_cache()))
+    worker = Worker(CpuToolbox.at(user_cache()))
     try:
         return [(problem.id, worker.open(problem)) for problem in selection.problems()]
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
     from kernelassay.campaign import Campaign
+    from kernelassay.engines.ray import RayEngine
 
 
 class ProgressLines:
@@ -116,8 +118,8 @@ class ProgressLines:
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="the number of cores",
+    default=None,
+    show_default="the number of cores, of all nodes with Ray",
     help="Worker processes at the same time: each takes a problem, or, when none is left,"
     " inputs of another's.",
 )
@@ -127,6 +129,20 @@ class ProgressLines:
     default="auto",
     show_default=True,
     help="What tells equivalent mutants: sm_90 machine code (nvrtc) or the host compiler.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where the work is done: on this machine, or on the nodes of a Ray cluster.",
+)
+@click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    envvar="RAY_ADDRESS",
+    show_envvar=True,
+    help="The Ray cluster; without one, a cluster is started on this machine for the run.",
 )
 @json_option
 def run(
@@ -140,8 +156,10 @@ def run(
     shrink: bool,
     rules: tuple[str, ...],
     styles: tuple[str, ...],
-    jobs: int,
+    jobs: int | None,
     identity: str,
+    engine: str,
+    ray_address: str | None,
     as_json: bool,
 ) -> None:
     """Mutate, compile and run problems on the CPU; fill the kill matrix.
@@ -163,16 +181,22 @@ def run(
     if shrink:
         problems, refused, scaled = shrunk(problems)
     options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted)
-    campaign = campaigns.Campaign(problems, options, jobs, refused)
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
-    store = Session.create(root, _manifest(campaign, kernelbench))
-    try:
+    with contextlib.ExitStack() as stack:
+        cluster = None
+        if engine == "ray":
+            from kernelassay.engines.ray import RayEngine
+
+            cluster = RayEngine(ray_address, backend=options.backend, cpus=jobs)
+            stack.enter_context(cluster)
+        lanes = jobs or (cluster.places if cluster else os.cpu_count() or 1)
+        campaign = campaigns.Campaign(problems, options, lanes, refused)
+        store = Session.create(root, _manifest(campaign, kernelbench, cluster))
+        stack.callback(store.close)
         with ProgressLines(len(problems)) as progress:
-            campaigns.run(campaign, store, progress)
+            campaigns.run(campaign, store, progress, engine=cluster)
         store.write_tables()
         summary = {**_summary(store), "scaled": scaled}
-    finally:
-        store.close()
     _print(summary, root, as_json)
     if not summary["distinct"]:
         reasons = "; ".join(f"{name}: {why}" for name, why in summary["refused"].items())
@@ -194,8 +218,12 @@ def _identity_backend(asked: str) -> str:
     return backend
 
 
-def _manifest(campaign: Campaign, kernelbench: Path | None) -> dict[str, Any]:
+def _manifest(
+    campaign: Campaign, kernelbench: Path | None, cluster: RayEngine | None
+) -> dict[str, Any]:
     manifest = campaign.manifest()
+    if cluster is not None:
+        manifest["machine"]["nodes"] = cluster.nodes
     if kernelbench is not None:
         from kernelassay.kernelbench import checkout_commit
 

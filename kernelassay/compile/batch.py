@@ -1,4 +1,4 @@
-"""Many mutants in one NVRTC program, each identified as if it had been compiled alone.
+"""Many mutants in one NVRTC program, each compiled as if it were alone.
 
 Every source gets a namespace, for its helpers and types; ``extern "C"`` names ignore namespaces,
 so its kernels are renamed by a macro; its own macros are undefined after it. Tags have one width
@@ -9,6 +9,8 @@ What can leak from one source to another is module data (addresses within the mo
 functions whose address is taken (linked into every kernel). The rule: sources of an original that
 has either are compiled alone. The check: the original itself stands last in each batch, where any
 neighbour would shift it, and must have its lone digest, or the batch is redone one by one.
+
+The same batches serve to identify mutants and to launch them: see :class:`Place`.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ from dataclasses import dataclass
 from kernelassay.compile.identity import Cubin, digest
 from kernelassay.compile.lexing import DIRECTIVE, NAME, tokenize, unbalanced
 from kernelassay.compile.nvrtc import PRELUDE, SYNTAX_ONLY, first_error
-from kernelassay.compile.source import device_text, kernel_signatures, macros
+from kernelassay.compile.source import KernelSignature, device_text, kernel_signatures, macros
 from kernelassay.compile.worker import Worker, WorkerDiedError
 
 BATCH = 24
+SMALL_BATCH = 12  # below, what every program costs outweighs the gain of another process
 SYNTAX_BATCH = 256
 _INCLUDE = re.compile(r"#\s*include\b")
 _FRONT_END = re.compile(r"^m(\d{5})\((\d+)\): ((?:catastrophic )?error.*)$", re.MULTILINE)
 _BACK_END = re.compile(r"^.*\berror\b.*?\w__ka(\d{5})\b.*$", re.MULTILINE)
 _CANARY = 99_999
+_DATA = frozenset({"__constant__", "printf", "assert"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,54 @@ class Unit:
     key: str
     text: str
     includes: tuple[str, ...]
-    kernels: tuple[str, ...]
+    signatures: tuple[KernelSignature, ...]
     macros: tuple[str, ...]
     balanced: bool
     takes_address: bool
+    data: bool
+    """Whether it looks as if its module had data; what shows in the module counts too."""
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of its kernels, each once."""
+        return tuple(dict.fromkeys(signature.name for signature in self.signatures))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the kernels of a unit are: in ``cubin``, read from ``image``, under a tag number."""
+
+    image: bytes
+    cubin: Cubin
+    number: int
+    alone: bool
+
+    def digest(self, part: Unit) -> str:
+        """The digest of the unit's kernels."""
+        return digest(self.cubin, self.functions(part))
+
+    def functions(self, part: Unit) -> list[tuple[str, str]]:
+        """The unit's kernels by their own name, and their names in the module."""
+        return [(name, linked(name, self.number)) for name in part.kernels]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a unit has no code. ``transient`` reasons depend on the machine."""
+
+    error: str
+    transient: bool = False
+
+
+Compiled = Iterator[tuple[Unit, Place | Refusal]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The original that stands last in each batch, and its lone digest."""
+
+    unit: Unit
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +119,11 @@ def unit(key: str, source: str) -> Unit:
         key=key,
         text=text,
         includes=tuple(reversed(includes)),
-        kernels=tuple(dict.fromkeys(s.name for s in kernel_signatures(source))),
+        signatures=kernel_signatures(source),
         macros=macros(source),
         balanced=unbalanced(tokens) is None,
         takes_address=_takes_address(tokens),
+        data=any(token.text in _DATA for token in tokens),
     )
 
 
@@ -159,61 +208,97 @@ def _halves(worker: Worker, units: Sequence[Unit]) -> dict[str, Image]:
     return _check(worker, units[:middle]) | _check(worker, units[middle:])
 
 
-def compile_lone(worker: Worker, part: Unit) -> Image:
+def place_lone(worker: Worker, part: Unit) -> Place | Refusal:
     """Compile one unit in a program of its own."""
     try:
         made = worker.compile(program([(0, part)]), (), _seconds(1))
     except WorkerDiedError as death:
-        return Image("", death.reason, transient=death.transient)
+        return Refusal(death.reason, death.transient)
     if not made.ok:
         errors = _front_end_errors(made.log) or _back_end_errors(made.log)
-        return Image("", errors.get(0, first_error(made.log)))
-    cubin = Cubin(made.image)
-    lone = bool(cubin.module_data()) or part.takes_address
-    return Image(_digest(cubin, part, 0), lone=lone)
+        return Refusal(errors.get(0, first_error(made.log)))
+    return Place(made.image, Cubin(made.image), 0, alone=True)
 
 
-def compile_batch(
-    worker: Worker, units: Sequence[Unit], canary: Unit, expected: str
-) -> Iterator[tuple[Unit, Image]]:
-    """Images of ``units``, compiled together with ``canary``, whose lone digest is ``expected``."""
+def place_batch(
+    worker: Worker, units: Sequence[Unit], reference: Reference | None = None
+) -> Compiled:
+    """Compile units together; what the compiler refuses costs only itself.
+
+    A module that has data, or in which the ``reference`` has another digest than alone, is not
+    used: its units are compiled one by one.
+    """
     if len(units) <= 1:
-        yield from ((part, compile_lone(worker, part)) for part in units)
+        yield from ((part, place_lone(worker, part)) for part in units)
         return
-    tagged = [*enumerate(units), (_CANARY, canary)]
+    tagged = [*enumerate(units)]
+    if reference is not None:
+        tagged.append((_CANARY, reference.unit))
     try:
         made = worker.compile(program(tagged), (), _seconds(len(tagged)))
     except WorkerDiedError:
-        yield from _compile_halves(worker, units, canary, expected)
+        yield from _place_halves(worker, units, reference)
         return
     if not made.ok:
         errors = _front_end_errors(made.log) or _back_end_errors(made.log)
         errors = {number: text for number, text in errors.items() if number < len(units)}
         if not errors:
-            yield from _compile_halves(worker, units, canary, expected)
+            yield from _place_halves(worker, units, reference)
             return
-        yield from ((units[number], Image("", text)) for number, text in errors.items())
+        yield from ((units[number], Refusal(text)) for number, text in errors.items())
         rest = [part for number, part in enumerate(units) if number not in errors]
-        yield from compile_batch(worker, rest, canary, expected)
+        yield from place_batch(worker, rest, reference)
         return
     cubin = Cubin(made.image)
-    if cubin.module_data() or _digest(cubin, canary, _CANARY) != expected:
-        yield from ((part, compile_lone(worker, part)) for part in units)
+    if cubin.module_data() or not _as_alone(made.image, cubin, reference):
+        yield from ((part, place_lone(worker, part)) for part in units)
         return
     for number, part in enumerate(units):
-        yield part, Image(_digest(cubin, part, number), lone=part.takes_address)
+        yield part, Place(made.image, cubin, number, alone=False)
 
 
-def _compile_halves(
-    worker: Worker, units: Sequence[Unit], canary: Unit, expected: str
-) -> Iterator[tuple[Unit, Image]]:
+def _as_alone(image: bytes, cubin: Cubin, reference: Reference | None) -> bool:
+    if reference is None:
+        return True
+    canary = Place(image, cubin, _CANARY, alone=False)
+    return canary.digest(reference.unit) == reference.digest
+
+
+def _place_halves(worker: Worker, units: Sequence[Unit], reference: Reference | None) -> Compiled:
     middle = len(units) // 2
-    yield from compile_batch(worker, units[:middle], canary, expected)
-    yield from compile_batch(worker, units[middle:], canary, expected)
+    yield from place_batch(worker, units[:middle], reference)
+    yield from place_batch(worker, units[middle:], reference)
 
 
-def _digest(cubin: Cubin, part: Unit, number: int) -> str:
-    return digest(cubin, [(name, linked(name, number)) for name in part.kernels])
+def image_of(part: Unit, made: Place | Refusal) -> Image:
+    """The outcome for identity of what became of a unit."""
+    if isinstance(made, Refusal):
+        return Image("", made.error, transient=made.transient)
+    data = made.alone and bool(made.cubin.module_data())
+    return Image(made.digest(part), lone=data or part.takes_address)
+
+
+def batch_size(count: int, jobs: int, limit: int = BATCH) -> int:
+    """How many of ``count`` units to compile together, so that ``jobs`` workers have some."""
+    return max(1, min(limit, max(SMALL_BATCH, -(-count // max(1, jobs)))))
+
+
+def batches(units: Sequence[Unit], size: int, *, lone: bool = False) -> list[list[Unit]]:
+    """Units to compile together, at most ``size``, then those that go alone: all if ``lone``.
+
+    Units of one batch include the same headers: what a neighbour includes is seen by all.
+    """
+    found: list[list[Unit]] = []
+    together = [] if lone else [part for part in units if joins(part)]
+    for includes in dict.fromkeys(part.includes for part in together):
+        group = [part for part in together if part.includes == includes]
+        found += [group[start : start + size] for start in range(0, len(group), size)]
+    return found + [[part] for part in units if lone or not joins(part)]
+
+
+def joins(part: Unit) -> bool:
+    """Whether a unit may share a program, as far as its text tells."""
+    return part.balanced and not part.takes_address and not part.data
 
 
 def _front_end_errors(log: str) -> dict[int, str]:

@@ -11,34 +11,36 @@ that the CPU executor's compiler makes of each mutant alone. The result names th
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernelassay.compile import nvrtc
 from kernelassay.compile.batch import (
-    BATCH,
     Image,
+    Place,
+    Reference,
+    Refusal,
     Unit,
-    compile_batch,
-    compile_lone,
+    batch_size,
+    batches,
+    image_of,
+    place_batch,
+    place_lone,
     stillborn_pass,
     unit,
 )
 from kernelassay.compile.cache import ImageCache, cache_key
+from kernelassay.compile.cubins import CubinStore
 from kernelassay.compile.fixed import Fixed, with_fixed
 from kernelassay.compile.identity import SCHEME
 from kernelassay.compile.launcher import parse_launcher
 from kernelassay.compile.lexing import tokenize, unbalanced
-from kernelassay.compile.source import device_key, host_text, line_of
+from kernelassay.compile.pool import SLOTS, WorkerPool
+from kernelassay.compile.source import device_key, host_grammar, host_text, line_of
 from kernelassay.compile.worker import Worker
 from kernelassay.errors import KernelSyntaxError, ToolchainError, UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from kernelassay.execute.cpu.build import BuildFailure
+from kernelassay.kernel import BuildFailure
 
 STILLBORN = "stillborn"
 EQUIVALENT = "equivalent"
@@ -107,6 +109,7 @@ def classify(
     progress: Progress | None = None,
     backend: str = "auto",
     fixed: Fixed | None = None,
+    cubins: bool = False,
 ) -> Classification:
     """Sort ``mutants``, pairs of id and text, into the four buckets.
 
@@ -114,7 +117,8 @@ def classify(
     compiler version, options and scheme. ``progress`` is called with (done, total) device texts.
     ``backend`` is ``nvrtc``, ``host``, or ``auto`` for the first where it is available. ``fixed``
     has the ``launch`` parameters that are constants of the problem or tied to others; only NVRTC
-    is told of them.
+    is told of them. ``cubins`` asks to keep in ``cache`` what can be launched: the code of texts
+    to which what is fixed adds nothing.
 
     Raises ``KernelSyntaxError`` or ``UnsupportedError`` if the *original* does not compile,
     ``ToolchainError`` if ``nvrtc`` is asked for and missing.
@@ -123,64 +127,81 @@ def classify(
     if len(set(ids)) != len(ids):
         raise UsageError("mutant ids are not unique")
     chosen = _backend(backend)
-    parse_launcher(original)
-    broken = {mutant: reason for mutant, text in mutants if (reason := _host_error(text))}
-    living = {mutant: text for mutant, text in mutants if mutant not in broken}
-    device = _device_texts(original, living, (fixed or {}) if chosen == "nvrtc" else {})
+    device = _device_texts(original, mutants, (fixed or {}) if chosen == "nvrtc" else {})
     if chosen == "nvrtc":
-        images = _Compilation(device.own, device.texts, max(1, jobs), cache, progress).images()
+        keep = CubinStore(cache) if cubins and cache is not None else None
+        images = _Compilation(device, jobs, cache, progress, keep).images()
         compiler = f"NVRTC {nvrtc.version()} {' '.join(nvrtc.OPTIONS)}"
     else:
         images, compiler = _host_images(device.texts, cache, progress)
     if images[device.own].error:
         raise KernelSyntaxError(f"the original does not compile: {images[device.own].error}")
-    digest = _joint(images[device.own], original)
-    found = {mutant: images[key] for mutant, key in device.keys.items()}
-    found |= {mutant: Image("", reason) for mutant, reason in broken.items()}
-    return Classification(_decided(mutants, found, device.keys, digest), chosen, compiler, digest)
+    digest = cache_key(images[device.own].digest, host_text(original))
+    return Classification(_decided(ids, images, device, digest), chosen, compiler, digest)
 
 
 @dataclass(frozen=True, slots=True)
 class _DeviceTexts:
-    """What is compiled: distinct texts by key, the original's key, and each mutant's."""
+    """What is compiled: distinct texts by key, and the original's key; ``plain`` ones are untold.
+
+    By mutant: ``keys`` and ``hosts`` have the key and the normalised host function, ``broken`` has
+    why the host function does not compile.
+    """
 
     texts: Mapping[str, str]
     own: str
+    plain: Set[str]
     keys: Mapping[str, str]
+    hosts: Mapping[str, str]
+    broken: Mapping[str, str]
 
 
-def _device_texts(original: str, mutants: Mapping[str, str], fixed: Fixed) -> _DeviceTexts:
+def _device_texts(original: str, mutants: Sequence[tuple[str, str]], fixed: Fixed) -> _DeviceTexts:
     """The texts to compile, with what is ``fixed`` told; the original's is the first."""
+    parse_launcher(original)
+    fine = {host_grammar(original)}
     told = with_fixed(original, fixed)
     own = device_key(told)
     texts = {own: told}
+    plain = {own} if told == original else set()
     keys: dict[str, str] = {}
-    for mutant, text in mutants.items():
+    hosts: dict[str, str] = {}
+    broken: dict[str, str] = {}
+    for mutant, text in mutants:
+        if reason := _host_error(text, fine):
+            broken[mutant] = reason
+            continue
+        hosts[mutant] = host_text(text)
         told = with_fixed(text, fixed)
         keys[mutant] = device_key(told)
         texts.setdefault(keys[mutant], told)
-    return _DeviceTexts(texts, own, keys)
+        if told == text:
+            plain.add(keys[mutant])
+    return _DeviceTexts(texts, own, plain, keys, hosts, broken)
 
 
 def _decided(
-    mutants: Sequence[tuple[str, str]],
-    images: Mapping[str, Image],
-    keys: Mapping[str, str],
-    original: str,
+    mutants: Sequence[str], images: Mapping[str, Image], device: _DeviceTexts, original: str
 ) -> dict[str, Identity]:
     """The bucket of every mutant by its image; ``original`` is the original's joint digest."""
     first: dict[str, str] = {}
     identities: dict[str, Identity] = {}
-    for mutant, text in mutants:
-        image = images[mutant]
+    for mutant in mutants:
+        if mutant in device.broken:
+            identities[mutant] = Identity(STILLBORN, device.broken[mutant], "", None)
+            continue
+        key, host = device.keys[mutant], device.hosts[mutant]
+        image = images[key]
         if image.transient:
             # The compiler ran out of time or memory: that proves nothing, so the text decides.
-            identities[mutant] = _by_text(image.error, keys[mutant], text)
+            reason = f"no machine code to compare: {image.error}"
+            digest = cache_key("text", key, host)
+            identities[mutant] = Identity(DISTINCT, reason, digest, None)
             continue
         if image.error:
             identities[mutant] = Identity(STILLBORN, image.error, "", None)
             continue
-        digest = _joint(image, text)
+        digest = cache_key(image.digest, host)
         if digest == original:
             identities[mutant] = Identity(EQUIVALENT, "", digest, None)
         elif (twin := first.setdefault(digest, mutant)) != mutant:
@@ -203,29 +224,26 @@ def _backend(asked: str) -> str:
     return "host"
 
 
-def _host_error(text: str) -> str:
-    """Why the host function does not compile; "" when it does."""
+def _host_error(text: str, fine: set[tuple[object, ...]]) -> str:
+    """Why the host function does not compile; "" when it does.
+
+    Most mutants leave it as it is: what is ``fine`` is not parsed again, and more is noted there.
+    """
     try:
-        parse_launcher(text)
+        grammar = host_grammar(text)
+        if grammar not in fine:
+            parse_launcher(text)
+            fine.add(grammar)
     except (KernelSyntaxError, UnsupportedError) as error:
         return f"{error.where}: error: {error.what}" if error.where else f"error: {error.what}"
     return ""
-
-
-def _by_text(reason: str, device: str, text: str) -> Identity:
-    digest = cache_key("text", device, host_text(text))
-    return Identity(DISTINCT, f"no machine code to compare: {reason}", digest, None)
-
-
-def _joint(image: Image, text: str) -> str:
-    return cache_key(image.digest, host_text(text))
 
 
 def _host_images(
     texts: Mapping[str, str], cache: Path | None, progress: Progress | None
 ) -> tuple[dict[str, Image], str]:
     """The host compiler's image of every device text by key, and the compiler's version."""
-    from kernelassay.execute.cpu.build import BuildFailure, image_bytes
+    from kernelassay.execute.cpu.build import image_bytes
     from kernelassay.execute.cpu.toolchain import find_compiler
 
     compiler = find_compiler()
@@ -264,83 +282,67 @@ class _Compilation:
 
     def __init__(
         self,
-        original: str,
-        texts: Mapping[str, str],
+        device: _DeviceTexts,
         jobs: int,
         cache: Path | None,
         progress: Progress | None,
+        keep: CubinStore | None,
     ) -> None:
-        self.original = original
-        self.texts = texts
-        self.jobs = jobs
+        self.device = device
+        self.jobs = max(1, jobs)
         self.cache = ImageCache(cache / "images.sqlite" if cache is not None else None)
         self.progress = progress
-        self.workers: list[Worker] = []
-        self.local = threading.local()
+        self.keep = keep
+        self.pool = WorkerPool(jobs, cache / SLOTS if cache is not None else None)
         self.found: dict[str, Image] = {}
         salt = (nvrtc.version(), *nvrtc.OPTIONS, nvrtc.PRELUDE, str(SCHEME))
-        self.keys = {key: cache_key(key, *salt) for key in texts}
+        self.keys = {key: cache_key(key, *salt) for key in device.texts}
 
     def images(self) -> dict[str, Image]:
         """The image of every device text, by its key."""
         known = self.cache.load(self.keys.values())
         self.found = {key: known[kept] for key, kept in self.keys.items() if kept in known}
-        missing = [key for key in self.texts if key not in self.found]
+        missing = [key for key in self.device.texts if key not in self.found]
         if missing:
-            try:
-                self._compile(missing)
-            finally:
-                for worker in self.workers:
-                    worker.close()
+            self._compile(missing)
         return self.found
 
     def _compile(self, missing: Sequence[str]) -> None:
-        original = unit(self.original, self.texts[self.original])
-        if self.original not in self.found:
-            self._add({self.original: compile_lone(self._worker(), original)})
-        reference = self.found[self.original]
-        if reference.error:
+        own = self.device.own
+        original = unit(own, self.device.texts[own])
+        if own not in self.found:
+            self._placed([(original, self.pool.one(place_lone, original))])
+        if self.found[own].error:
             return
-        units = [unit(key, self.texts[key]) for key in missing if key != self.original]
-        stillborn = stillborn_pass(self._worker(), units)
+        reference = Reference(original, self.found[own].digest)
+        units = [unit(key, self.device.texts[key]) for key in missing if key != own]
+        stillborn = self.pool.one(stillborn_pass, units) if units else {}
         self._add(stillborn)
         left = [part for part in units if part.key not in stillborn]
-        alone = [part for part in left if reference.lone or part.takes_address]
-        together = [part for part in left if not (reference.lone or part.takes_address)]
-        size = max(1, min(BATCH, -(-len(together) // self.jobs)))
-        batches = [together[start : start + size] for start in range(0, len(together), size)]
-        batches += [[part] for part in alone]
+        work = batches(left, batch_size(len(left), self.jobs), lone=self.found[own].lone)
 
-        def run(batch: Sequence[Unit]) -> dict[str, Image]:
-            made = compile_batch(self._worker(), batch, original, reference.digest)
-            return {part.key: image for part, image in made}
+        def run(worker: Worker, batch: Sequence[Unit]) -> list[tuple[Unit, Place | Refusal]]:
+            return list(place_batch(worker, batch, reference))
 
-        if self.jobs == 1:
-            for batch in batches:
-                self._add(run(batch))
-            return
-        with ThreadPoolExecutor(self.jobs) as pool:
-            futures = [pool.submit(run, batch) for batch in batches]
-            try:
-                for future in as_completed(futures):
-                    self._add(future.result())
-            except BaseException:
-                for future in futures:
-                    future.cancel()
-                for worker in self.workers:
-                    worker.stop()
-                raise
+        for made in self.pool.run(run, work):
+            self._placed(made)
+
+    def _placed(self, made: Sequence[tuple[Unit, Place | Refusal]]) -> None:
+        """Note what became of units, and keep the code that can be launched."""
+        if self.keep is not None:
+            self.keep.write(_launchable(made, self.device.plain))
+        self._add({part.key: image_of(part, outcome) for part, outcome in made})
 
     def _add(self, images: Mapping[str, Image]) -> None:
         self.found.update(images)
         self.cache.store({self.keys[key]: image for key, image in images.items()})
         if self.progress is not None:
-            self.progress(len(self.found), len(self.texts))
+            self.progress(len(self.found), len(self.device.texts))
 
-    def _worker(self) -> Worker:
-        """The worker of the current thread."""
-        if not hasattr(self.local, "worker"):
-            self.local.worker = Worker()
-            self.workers.append(self.local.worker)
-        worker: Worker = self.local.worker
-        return worker
+
+def _launchable(
+    made: Iterable[tuple[Unit, Place | Refusal]], plain: Set[str]
+) -> Iterator[tuple[Unit, Place | Refusal]]:
+    for part, outcome in made:
+        if part.key in plain and part.signatures and isinstance(outcome, Place):
+            yield part, outcome

@@ -3,13 +3,17 @@
 Only what the host side needs is told apart: comments, literals, names, preprocessor lines and
 punctuation. Brackets are matched over tokens, never over characters, so a brace inside a comment
 or a string does not count.
+
+A mutant is a text lexed before but for a few characters, so only those are lexed again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from operator import attrgetter
 from typing import NamedTuple
 
 NAME = "name"
@@ -42,18 +46,91 @@ class Token(NamedTuple):
     end: int
 
 
+# Without the keyword handling of the named tuple, which costs as much as the match.
+_token = partial(tuple.__new__, Token)
+_start, _end = attrgetter("start"), attrgetter("end")
+
+LOOKAHEAD = 4
+"""A token depends on fewer characters than this past its end."""
+_KEPT_TEXTS = 6
+_WORTH_KEEPING = 400  # characters; a shorter text is lexed at once
+_recent: tuple[tuple[str, tuple[Token, ...]], ...] = ()
+
+
 def tokenize(text: str) -> list[Token]:
     """All tokens of ``text`` in order, without whitespace and comments; never raises."""
     return list(_tokens(text))
 
 
-@lru_cache(maxsize=32)  # a source passes through several stages, each of which needs its tokens
+def lexed(text: str, at: int = 0) -> Iterator[Token]:
+    """The tokens from a token's start or end on, each made when it is asked for."""
+    for match in _TOKEN.finditer(text, at):
+        kind = match.lastgroup
+        if kind != "skip":
+            yield _token((kind, match.group(), *match.span()))
+
+
+@lru_cache(maxsize=128)  # a source passes through several stages, each of which needs its tokens
 def _tokens(text: str) -> tuple[Token, ...]:
-    return tuple(
-        Token(match.lastgroup, match.group(), match.start(), match.end())
-        for match in _TOKEN.finditer(text)
-        if match.lastgroup is not None and match.lastgroup != "skip"
-    )
+    global _recent  # noqa: PLW0603
+    if len(text) < _WORTH_KEEPING:
+        return tuple(lexed(text))
+    best = max((_shared(text, near) for near, _ in _recent), default=(0, 0), key=sum)
+    if 2 * sum(best) > len(text):
+        near, known = next(pair for pair in _recent if _shared(text, pair[0]) == best)
+        return _relexed(text, near, known, *best)
+    tokens = tuple(lexed(text))
+    _recent = ((text, tokens), *_recent[: _KEPT_TEXTS - 1])
+    return tokens
+
+
+def _relexed(
+    text: str, near: str, known: tuple[Token, ...], before: int, after: int
+) -> tuple[Token, ...]:
+    """The tokens of ``text``, from those of ``near``.
+
+    They share ``before`` characters at the front, ``after`` at the back. Tokens follow from the
+    text after the one before alone. So those well inside the front stand, and from the first in
+    the back that begins where one of ``near`` does, all do.
+    """
+    kept = bisect_right(known, before - LOOKAHEAD, key=_end)
+    shift = len(text) - len(near)
+    tail = bisect_left(known, len(near) - after, key=_start)
+    fresh: list[Token] = []
+    for token in lexed(text, known[kept - 1].end if kept else 0):
+        place = token.start - shift
+        while tail < len(known) and known[tail].start < place:
+            tail += 1
+        if place >= len(near) - after and tail < len(known) and known[tail].start == place:
+            break
+        fresh.append(token)
+    else:
+        tail = len(known)
+    rest: Iterable[Token] = known[tail:]
+    if shift:
+        rest = [_token((kind, word, s + shift, e + shift)) for kind, word, s, e in rest]
+    return (*known[:kept], *fresh, *rest)
+
+
+def _shared(one: str, other: str) -> tuple[int, int]:
+    """How many characters two texts share at the front, and behind that at the back."""
+    limit = min(len(one), len(other))
+    front, high = 0, limit
+    while front < high:
+        middle = (front + high + 1) // 2
+        if one[front:middle] == other[front:middle]:
+            front = middle
+        else:
+            high = middle - 1
+    back, high = 0, limit - front
+    while back < high:
+        middle = (back + high + 1) // 2
+        ends = (len(one) - middle, len(one) - back), (len(other) - middle, len(other) - back)
+        if one[slice(*ends[0])] == other[slice(*ends[1])]:
+            back = middle
+        else:
+            high = middle - 1
+    return front, back
 
 
 def matching(tokens: Sequence[Token], at: int) -> int | None:
@@ -119,6 +196,7 @@ def join(tokens: Iterable[Token]) -> str:
     return "".join(out)
 
 
+@lru_cache(maxsize=1 << 16)  # a source has few pairs of words, and many times each
 def _fuse(before: str, right: str) -> bool:
     left = before[-1]
     if before[0].isdigit() or (before[0] == "." and before[1:2].isdigit()):

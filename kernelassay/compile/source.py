@@ -79,7 +79,7 @@ class SourceParts:
         return self.tokens[: self.launch_start] + self.tokens[self.launch_end :]
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def split(source: str) -> SourceParts:
     """Find ``launch`` in ``source``.
 
@@ -181,6 +181,18 @@ def host_text(source: str) -> str:
     return "\n".join([lines[0], *sorted(lines[1:])])
 
 
+def host_grammar(source: str) -> tuple[object, ...]:
+    """All that parsing ``launch`` depends on but the places of tokens; the parts are hashable."""
+    parts = split(source)
+    return (
+        join(parts.launch_tokens),
+        parts.closed,
+        tuple(token.text for token in parts.tokens if token.kind == DIRECTIVE),
+        tuple(join(tokens) for _, tokens in file_scope_constants(parts)),
+        kernel_signatures(source),
+    )
+
+
 def parameter_class(kind: str) -> str:
     """The way an argument reaches a parameter of type ``kind``: equal classes, equal bits.
 
@@ -224,25 +236,39 @@ def macro_definitions(tokens: Sequence[Token]) -> dict[str, Macro]:
     return {macro.name: macro for macro in _macros(tokens)}
 
 
-def file_scope_constants(parts: SourceParts) -> Iterator[tuple[str, tuple[Token, ...]]]:
+def file_scope_constants(parts: SourceParts) -> tuple[tuple[str, tuple[Token, ...]], ...]:
     """File-scope ``const``/``constexpr`` declarations, as (name, tokens up to the semicolon)."""
+    return _file_scope_constants(parts.text)
+
+
+@lru_cache(maxsize=64)
+def _file_scope_constants(source: str) -> tuple[tuple[str, tuple[Token, ...]], ...]:
+    found: list[tuple[str, tuple[Token, ...]]] = []
     depth = 0
     statement: list[Token] = []
-    for token in parts.device_tokens:
+    for token in split(source).device_tokens:
         if token.kind == DIRECTIVE:
             continue
-        if token.text in "({[":
+        word = token.text
+        if word in "({[":
             depth += 1
-        elif token.text in ")}]":
+        elif word in ")}]":
             depth -= 1
         statement.append(token)
-        if depth == 0 and token.text in (";", "}"):
-            words = [part.text for part in statement]
-            if token.text == ";" and {"const", "constexpr"} & set(words) and "=" in words:
-                at = words.index("=") - 1
-                if at >= 0 and statement[at].kind == NAME:
-                    yield words[at], tuple(statement)
+        if depth == 0 and word in (";", "}"):
+            if word == ";":
+                found.extend(_constant(statement))
             statement = []
+    return tuple(found)
+
+
+def _constant(statement: Sequence[Token]) -> Iterator[tuple[str, tuple[Token, ...]]]:
+    """The constant that a statement declares, if it does."""
+    words = [part.text for part in statement]
+    if {"const", "constexpr"} & set(words) and "=" in words:
+        at = words.index("=") - 1
+        if at >= 0 and statement[at].kind == NAME:
+            yield words[at], tuple(statement)
 
 
 def _definitions(parts: SourceParts) -> dict[str, list[tuple[Token, ...]]]:

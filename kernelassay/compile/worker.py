@@ -87,6 +87,11 @@ class Worker:
         assert isinstance(answer, Compilation)
         return answer
 
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stopped
+
     def stop(self) -> None:
         """Make the compilation that another thread waits for fail, and all later ones."""
         self._stopped = True

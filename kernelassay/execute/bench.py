@@ -3,45 +3,40 @@
 The traced graph runs once in PyTorch and every value is kept. A candidate replaces one call: its
 kernel runs on the kept operands, and only if its output differs in bits from the correct
 kernel's are the nodes downstream computed again. That is exact, and tells infection from
-propagation.
+propagation. What is the same on every device is here; ``cpu/bench.py`` and ``cuda/bench.py`` hold
+what each does with memory and launches.
 
 This module executes problem code, so it is used inside worker processes only.
 """
 
 from __future__ import annotations
 
-import time
+from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from kernelassay import cell, oracle
 from kernelassay.cell import Cell
 from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
+from kernelassay.dataless import Loader, draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
-from kernelassay.execute.bound import Bound, BoundCalls
-from kernelassay.execute.cpu.build import Image
-from kernelassay.execute.cpu.device import CpuDevice
-from kernelassay.execute.outputs import far_off, magnitude, other_order, output_digest, without
-from kernelassay.inputs import InputSpec, digest, materialise
-from kernelassay.kernel import Call, Launch, RunResult, Scalar
+from kernelassay.execute.outputs import far_off, without, without_output
+from kernelassay.execute.toolbox import AnyImage
+from kernelassay.inputs import GIVEN, InputSpec, in_layout, materialise
+from kernelassay.kernel import Call, Launch, LaunchPlan, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
-from kernelassay.references import run_model
-from kernelassay.substrate.lowering import bind, lower, lower_fused
+from kernelassay.substrate.lowering import MAX_BLOCKS, bind, lower, lower_fused
 from kernelassay.timing import UnitWork
-from kernelassay.trace import Traced, evaluate, meta, trace
+from kernelassay.trace import Traced, evaluate, meta
 from kernelassay.user.whole import trace_whole, whole_call
 from kernelassay.work import unit_work
-
-ORIGINAL_FUEL = 200_000_000
-FUEL_FACTOR = 20
-FUEL_FLOOR = 10_000
 
 ORIGINAL = "original"
 BENIGN = "benign"
@@ -60,7 +55,7 @@ class Candidate:
     call: str
     style: str
     source: str
-    image: Image
+    image: AnyImage
 
     @property
     def original(self) -> str:
@@ -92,20 +87,24 @@ class InputFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Baseline:
-    """The correct run of a call in one style on this input."""
+    """The correct run of a call in one style: what it wrote, and how long others may take."""
 
-    raw: dict[str, bytes]
-    fuel: int
+    written: object
+    limit: float
     cell: Cell
     tolerated: frozenset[str] = frozenset()
 
 
 class ProblemBench:
-    """A loaded problem: its calls at the official shapes, and its inputs on demand."""
+    """A loaded problem: its calls at the official shapes, and its inputs on demand.
 
-    def __init__(self, problem: Problem, device: CpuDevice | None) -> None:
+    ``max_blocks`` is the launch scalar of that name at the problem's own sizes; moved sizes are
+    small, so there it is :data:`MAX_BLOCKS`.
+    """
+
+    def __init__(self, problem: Problem, max_blocks: int = MAX_BLOCKS) -> None:
         self.problem = problem
-        self.device = device
+        self.max_blocks = max_blocks
         self._loaded: dict[tuple[tuple[str, int], ...], LoadedProblem] = {}
         self._traced: dict[Any, Traced] = {}
         self._launchers: dict[str, Launcher] = {}
@@ -133,9 +132,22 @@ class ProblemBench:
         )
         key = (overrides, layout)
         if key not in self._traced:
-            tracer = trace if self.problem.kernel is None else trace_whole
-            self._traced[key] = tracer(loaded.build_model(MODEL_SEED), tuple(inputs))
+            if self.problem.kernel is None:
+                self._traced[key] = trace_layout(self._loader(overrides), inputs)
+            else:  # a whole forward is run, not exported
+                self._traced[key] = trace_whole(loaded.build_model(MODEL_SEED), tuple(inputs))
         return self._traced[key]
+
+    def prepare_trace(self, spec: InputSpec) -> bool:
+        """Trace the problem for an input, without its data; whether that was not done before."""
+        known = len(self._traced)
+        loaded = self.loaded(spec.overrides)
+        if self.problem.kernel is not None or spec.transform.startswith(GIVEN):
+            inputs, _ = materialise(loaded, spec)
+        else:
+            inputs = in_layout(draw_layout(self._loader(spec.overrides)), spec)
+        self.trace(spec.overrides, loaded, inputs)
+        return len(self._traced) > known
 
     def lower(self, traced: Traced) -> tuple[Call, ...]:
         """The calls that cover a graph, and the fused ones; or the one of a user's kernel."""
@@ -150,11 +162,34 @@ class ProblemBench:
 
     def arguments(self, overrides: tuple[tuple[str, int], ...]) -> dict[str, Mapping[str, Scalar]]:
         """The scalar arguments of each call at some sizes, by its id."""
-        return _arguments(self.calls, self._at(overrides))
+        return self.arguments_in(overrides, self._at(overrides))
+
+    def arguments_in(
+        self, overrides: tuple[tuple[str, int], ...], traced: Traced
+    ) -> dict[str, Mapping[str, Scalar]]:
+        """The scalar arguments of each call in a graph, by its id; none where one has no value."""
+        try:
+            return {call.id: self.bind(call, overrides, traced) for call in self.calls}
+        except KernelassayError:  # it is raised again, and recorded, when the call is to run
+            return {}
+
+    def bind(
+        self, call: Call, overrides: tuple[tuple[str, int], ...], traced: Traced
+    ) -> dict[str, Scalar]:
+        """The scalar arguments of one call; raises as ``lowering.bind``."""
+        scalars = dict(bind(call, traced))
+        if "max_blocks" in scalars and not overrides:
+            scalars["max_blocks"] = self.max_blocks
+        return scalars
 
     def _at(self, overrides: tuple[tuple[str, int], ...]) -> Traced:
         loaded = self.loaded(overrides)
+        if self.problem.kernel is None:
+            return self.trace(overrides, loaded, draw_layout(self._loader(overrides)))
         return self.trace(overrides, loaded, loaded.draw(MODEL_SEED))
+
+    def _loader(self, overrides: tuple[tuple[str, int], ...]) -> Loader:
+        return partial(load, self.problem, dict(overrides))
 
     def launcher(self, candidate_id: str, source: str) -> Launcher:
         """The parsed ``launch`` function of a candidate (cached across inputs)."""
@@ -163,28 +198,26 @@ class ProblemBench:
         return self._launchers[candidate_id]
 
 
-def _arguments(calls: Sequence[Call], traced: Traced) -> dict[str, Mapping[str, Scalar]]:
-    try:
-        return {call.id: dict(bind(call, traced)) for call in calls}
-    except KernelassayError:  # it is raised again, and recorded, when the call is to run
-        return {}
+B = TypeVar("B")
+Written = Mapping[str, tuple[str, Tensor]]
 
 
-class InputBench:
+class InputBench(ABC, Generic[B]):
     """One input of a problem: references, kept values, and the correct run of each call.
 
-    ``kernel_seconds`` has the run time of each original that was prepared, by its id.
+    ``B`` is what a call is bound to on a device: its arguments and buffers. ``kernel_seconds`` has
+    the run time of each original that was prepared, by its id, as far as a device measures it.
     """
 
     def __init__(self, bench: ProblemBench, spec: InputSpec) -> None:
         self.bench = bench
         self.spec = spec
         loaded = bench.loaded(spec.overrides)
-        self.inputs, state = materialise(loaded, spec)
-        self.digest = digest(self.inputs)
+        self.inputs, state = self._draw(loaded)
+        self.digest = self._input_digest()
         with torch.no_grad():
-            self.reference = run_model(loaded, state, self.inputs, torch.float32, spec.seed)
-            self.exact = run_model(loaded, state, self.inputs, torch.float64, spec.seed)
+            self.reference = self._reference(loaded, state, torch.float32)
+            self.exact = self._reference(loaded, state, torch.float64)
             self.traced = bench.trace(spec.overrides, loaded, self.inputs)
             if self.traced.signature() != bench.traced.signature():
                 raise UnsupportedError(
@@ -192,64 +225,132 @@ class InputBench:
                     where=f"{bench.problem.id} {spec.id}",
                 )
             self.values = self.traced.run(state, self.inputs, spec.seed)
-        self._calls = BoundCalls(
-            bench.device, {c.id: c for c in bench.calls}, self.traced, self.values
-        )
+        self._originals: dict[tuple[str, str], Candidate] = {}
         self._baselines: dict[tuple[str, str], _Baseline] = {}
         self.kernel_seconds: dict[str, float] = {}
-        self._run_seconds = 0.0
+        self._seconds = 0.0  # of the last run, as the device measured it
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
-        verdict = oracle.merge(
-            [oracle.grade(r, e) for r, e in zip(self.reference, self.exact, strict=True)]
-        )
+        _, verdict = self._grade(self.reference)
         finite = verdict.out_nan + verdict.out_inf + verdict.ref_nan + verdict.ref_inf == 0
         return InputFacts(
             id=self.spec.id,
             digest=self.digest,
-            shapes=tuple(tuple(x.shape) for x in self.inputs if isinstance(x, torch.Tensor)),
+            shapes=tuple(tuple(x.shape) for x in self.inputs if isinstance(x, Tensor)),
             output_shape=tuple(self.reference[0].shape),
             finite=finite,
             reference_error=verdict.critical_tolerance,
-            magnitude=max((magnitude(value) for value in self.values.values()), default=0.0),
+            magnitude=max((self._magnitude(value) for value in self.values.values()), default=0.0),
             problem="" if finite else "the reference is not finite",
             output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
-            arguments=_arguments(self.bench.calls, self.traced),
+            arguments=self.bench.arguments_in(self.spec.overrides, self.traced),
             work=unit_work(self.bench.calls, self.traced),
         )
 
+    def adopt(self, originals: Mapping[str, Candidate]) -> None:
+        """Name the correct kernels, one per call and mutated style; they run when needed."""
+        self._originals |= {(o.call, o.style): o for o in originals.values()}
+
     def prepare(self, originals: Mapping[str, Candidate]) -> dict[str, Cell]:
-        """Run the correct kernels, one per call and mutated style; returns their cells by id."""
-        return {name: self._baseline(original).cell for name, original in originals.items()}
+        """Run the correct kernels; returns their cells by id."""
+        self.adopt(originals)
+        return {name: self._baseline(o.call, o.style).cell for name, o in originals.items()}
 
     def run(self, candidate: Candidate, order: str | None = None) -> Cell:
         """Run one candidate, in the input's thread order unless told otherwise.
 
-        :meth:`prepare` must have run before.
+        :meth:`prepare` or :meth:`adopt` must have run before.
         """
-        baseline = self._baselines[candidate.call, candidate.style]
-        bound = self._calls.bind(candidate.call)
+        baseline = self._baseline(candidate.call, candidate.style)
+        bound = self._bind(candidate.call)
         return self._spliced(candidate, bound, baseline, order or self.spec.order)
 
     def controls(self) -> Iterator[Cell]:
         """The pseudo-candidates with a known verdict."""
-        shape = self.reference[0].shape
-        yield self._control("zeros", [np.zeros_like(r) for r in self.reference])
-        if self.reference[0].dtype.kind == "f":
-            yield self._control("nan", [np.full_like(r, np.nan) for r in self.reference])
+        shape, dtype = self.reference[0].shape, self.reference[0].dtype
+        yield self._control("zeros", [torch.zeros_like(r) for r in self.reference])
+        if dtype.is_floating_point:
+            yield self._control("nan", [torch.full_like(r, torch.nan) for r in self.reference])
         yield self._control("forced-failure", [far_off(r) for r in self.reference])
         for position, value in enumerate(self.inputs):
-            if isinstance(value, torch.Tensor) and value.shape == shape:
-                copied = value.numpy().astype(self.reference[0].dtype)
+            if isinstance(value, Tensor) and value.shape == shape:
+                copied = value.to(dtype).contiguous()
                 yield self._control(f"copy-input-{position}", [copied, *self.reference[1:]])
 
     def close(self) -> None:
         """Give the buffers back."""
-        self._calls.close()
         self._baselines.clear()
 
-    def _control(self, name: str, outputs: Sequence[NDArray[Any]]) -> Cell:
+    # ---- what a device does in its own way -----------------------------------------------------
+
+    @abstractmethod
+    def _draw(self, loaded: LoadedProblem) -> tuple[list[Any], dict[str, Tensor]]:
+        """The inputs and the state of the model."""
+
+    @abstractmethod
+    def _input_digest(self) -> str:
+        """The digest of the inputs' bytes."""
+
+    @abstractmethod
+    def _reference(
+        self, loaded: LoadedProblem, state: Mapping[str, Tensor], dtype: torch.dtype
+    ) -> list[Tensor]:
+        """The outputs of the module's own forward in ``dtype``, contiguous."""
+
+    @abstractmethod
+    def _magnitude(self, value: Tensor) -> float:
+        """The largest finite magnitude of a tensor's elements."""
+
+    @abstractmethod
+    def _grade(self, outputs: Sequence[Tensor]) -> tuple[Verdict, Verdict]:
+        """How contiguous outputs differ from the float32 and from the float64 reference."""
+
+    @abstractmethod
+    def _output_digest(self, outputs: Sequence[Tensor]) -> str:
+        """A digest of outputs' dtypes, shapes and bytes."""
+
+    @abstractmethod
+    def _bind(self, call_id: str) -> B:
+        """The call with its arguments and buffers."""
+
+    @abstractmethod
+    def _scalars(self, bound: B) -> Mapping[str, Scalar]:
+        """The scalar arguments of a bound call."""
+
+    @abstractmethod
+    def _execute(
+        self, candidate: Candidate, bound: B, plan: LaunchPlan, limit: float | None, order: str
+    ) -> RunResult:
+        """Run a plan on buffers that hold what they begin with; ``limit`` bounds its time."""
+
+    @abstractmethod
+    def _limit(self, result: RunResult) -> float:
+        """How long a candidate may take where the correct kernel gave ``result``."""
+
+    @abstractmethod
+    def _written(self, bound: B) -> object:
+        """The bits of the outputs as they stand, to be compared."""
+
+    @abstractmethod
+    def _unwritten(self, bound: B) -> int:
+        """The number of elements of the outputs that no thread wrote."""
+
+    @abstractmethod
+    def _outputs(self, bound: B, *, zeroed: bool) -> Written:
+        """By parameter: the node's name and its value as it stands, unwritten elements as zero."""
+
+    @abstractmethod
+    def _downstream(self, bound: B) -> Sequence[str]:
+        """The nodes to compute again when the outputs differ."""
+
+    def _tolerated(self, original: Candidate, bound: B, result: RunResult) -> frozenset[str]:
+        """Kinds of findings of a correct kernel that are not held against its mutants."""
+        return frozenset()
+
+    # ---- the flow ------------------------------------------------------------------------------
+
+    def _control(self, name: str, outputs: Sequence[Tensor]) -> Cell:
         seen, exact = self._grade(outputs)
         return Cell(
             candidate=f"control/{name}",
@@ -260,41 +361,34 @@ class InputBench:
             propagated=True,
             unwritten=0,
             findings=(),
-            output_digest=output_digest(outputs),
+            output_digest=self._output_digest(outputs),
             seen=seen,
             poisoned=seen,
             exact=exact,
         )
 
-    def _grade(self, outputs: Sequence[NDArray[Any]]) -> tuple[Verdict, Verdict]:
-        seen = [oracle.grade(o, r) for o, r in zip(outputs, self.reference, strict=True)]
-        exact = [oracle.grade(o, r) for o, r in zip(outputs, self.exact, strict=True)]
-        return oracle.merge(seen), oracle.merge(exact)
-
-    def _baseline(self, original: Candidate) -> _Baseline:
-        key = (original.call, original.style)
-        if key not in self._baselines:
-            bound = self._calls.bind(original.call)
-            result = self._launch(original, bound, ORIGINAL_FUEL, self.spec.order)
-            self.kernel_seconds[original.id] = self._run_seconds
+    def _baseline(self, call: str, style: str) -> _Baseline:
+        if (call, style) not in self._baselines:
+            original = self._originals[call, style]
+            bound = self._bind(call)
+            result = self._launch(original, bound, None, self.spec.order)
+            self.kernel_seconds[original.id] = self._seconds
             if result.outcome != cell.OK:
                 raise self._no_baseline(original, result)
-            tolerated: frozenset[str] = frozenset()
-            if self.bench.problem.kernel is not None:
-                tolerated = self._races_without_effect(original, bound, result)
-                result = without(result, tolerated)
-            self._baselines[key] = _Baseline(
-                raw={p: a.tobytes() for p, (_, _, a) in bound.outputs.items()},
-                fuel=max(FUEL_FLOOR, FUEL_FACTOR * result.fuel),
+            tolerated = self._tolerated(original, bound, result)
+            result = without(result, tolerated)
+            self._baselines[call, style] = _Baseline(
+                written=self._written(bound),
+                limit=self._limit(result),
                 cell=self._finish(original, bound, result, correct=None),
                 tolerated=tolerated,
             )
-        return self._baselines[key]
+        return self._baselines[call, style]
 
     def _no_baseline(self, original: Candidate, result: RunResult) -> KernelassayError:
         """A correct kernel did not end: the problem is broken, or the input asks for too much.
 
-        Fuel is our bound, not the kernel's fault; but a user's kernel may well loop for ever.
+        The limit is our bound, not the kernel's fault; but a user's kernel may well loop for ever.
         """
         ours = self.bench.problem.kernel is None and self.spec.group != "official"
         kind = UnsupportedError if ours and result.outcome == cell.TIMEOUT else ProblemError
@@ -303,78 +397,27 @@ class InputBench:
             where=f"{self.bench.problem.id} {self.spec.id}",
         )
 
-    def _races_without_effect(
-        self, original: Candidate, bound: Bound, result: RunResult
-    ) -> frozenset[str]:
-        """Races of a user's own kernel that do not decide its output, left out of all findings.
-
-        Real kernels let the lanes of a warp store one value to one place. Such a kernel is usable
-        if its output is the same in another thread order; its mutants are then not flagged for
-        what it does itself.
-        """
-        races = frozenset(f.kind for f in result.findings if f.kind.startswith("race-"))
-        if not races:
-            return races
-        outputs = [a.copy() for _, _, a in bound.outputs.values()]
-        self._launch(original, bound, ORIGINAL_FUEL, other_order(self.spec.order))
-        reverse = [a for _, _, a in bound.outputs.values()]
-        same = all(a.tobytes() == b.tobytes() for a, b in zip(outputs, reverse, strict=True))
-        for kept, (_, _, view) in zip(outputs, bound.outputs.values(), strict=True):
-            view[...] = kept
-        return races if same else frozenset()
-
-    def _launch(self, candidate: Candidate, bound: Bound, fuel: int, order: str) -> RunResult:
-        assert self.bench.device is not None
+    def _launch(self, candidate: Candidate, bound: B, limit: float | None, order: str) -> RunResult:
         try:
-            plan = self.bench.launcher(candidate.id, candidate.source).plan(bound.scalars)
+            launcher = self.bench.launcher(candidate.id, candidate.source)
+            plan = launcher.plan(self._scalars(bound))
         except LaunchError as error:
             return RunResult(error.outcome, str(error), (), 0, ())
-        for parameter, (_, _, view) in bound.outputs.items():
-            oracle.poison(view)
-            if parameter in bound.starts:
-                view[...] = bound.starts[parameter]
         for step in plan.steps:
             if isinstance(step, Launch) and step.kernel not in candidate.image.kernels:
                 return RunResult(cell.INFRASTRUCTURE, f"no kernel {step.kernel}", (), 0, ())
-        self.bench.device.load(candidate.image)
-        start = time.perf_counter()
-        result = self.bench.device.run(
-            candidate.image,
-            plan,
-            bound.buffers,
-            fuel=fuel,
-            order=order,
-            surroundings=self.spec.surroundings,
-        )
-        self._run_seconds = time.perf_counter() - start
-        for parameter in result.written_inputs:
-            if parameter in bound.operands:
-                bound.buffers[parameter].array[:] = bound.operands[parameter]
-        return result
+        return self._execute(candidate, bound, plan, limit, order)
 
-    def _spliced(self, candidate: Candidate, bound: Bound, baseline: _Baseline, order: str) -> Cell:
-        result = self._launch(candidate, bound, baseline.fuel, order)
+    def _spliced(self, candidate: Candidate, bound: B, baseline: _Baseline, order: str) -> Cell:
+        result = self._launch(candidate, bound, baseline.limit, order)
         result = without(result, baseline.tolerated)
         if result.outcome != cell.OK:
-            return Cell(
-                candidate=candidate.id,
-                input=self.spec.id,
-                outcome=result.outcome,
-                detail=result.detail,
-                infected=True,
-                propagated=True,
-                unwritten=0,
-                findings=result.findings,
-                output_digest="",
-                seen=None,
-                poisoned=None,
-                exact=None,
+            return without_output(
+                candidate.id, self.spec.id, result.outcome, result.detail, result.findings
             )
-        same = all(a.tobytes() == baseline.raw[p] for p, (_, _, a) in bound.outputs.items())
-        if same:
-            known = baseline.cell
+        if self._written(bound) == baseline.written:
             return replace(
-                known,
+                baseline.cell,
                 candidate=candidate.id,
                 infected=False,
                 propagated=False,
@@ -383,20 +426,21 @@ class InputBench:
         return self._finish(candidate, bound, result, correct=baseline.cell)
 
     def _finish(
-        self, candidate: Candidate, bound: Bound, result: RunResult, *, correct: Cell | None
+        self, candidate: Candidate, bound: B, result: RunResult, *, correct: Cell | None
     ) -> Cell:
         """The cell of outputs that differ from the ``correct`` kernel's, or are the first."""
-        marks = {p: oracle.unwritten(a) for p, (_, _, a) in bound.outputs.items()}
-        count = sum(int(np.count_nonzero(mark)) for mark in marks.values())
-        outputs = self._final(bound, marks if count else None)
+        count = self._unwritten(bound)
+        outputs = self._final(bound, zeroed=count > 0)
         seen, exact = self._grade(outputs)
+        digested = self._output_digest(outputs)
         poisoned = seen
         if count:
-            poisoned, exact = self._grade(self._final(bound, None))
-        digested = output_digest(outputs)
+            outputs = self._final(bound, zeroed=False)
+            poisoned, exact = self._grade(outputs)
         detail = ""
         if candidate.role == ORIGINAL and self.bench.problem.kernel is not None:
-            detail = oracle.first_wrong(self._final(bound, None), self.exact, count)
+            arrays = [value.cpu().numpy() for value in outputs]
+            detail = oracle.first_wrong(arrays, [e.cpu().numpy() for e in self.exact], count)
         return Cell(
             candidate=candidate.id,
             input=self.spec.id,
@@ -412,24 +456,24 @@ class InputBench:
             exact=exact,
         )
 
-    def _final(
-        self, bound: Bound, zero: Mapping[str, NDArray[np.bool_]] | None
-    ) -> list[NDArray[Any]]:
+    def _final(self, bound: B, *, zeroed: bool) -> list[Tensor]:
         """The problem's outputs with the call's outputs as they stand in its buffers."""
-        changed: dict[str, torch.Tensor] = {}
-        for parameter, (name, original, view) in bound.outputs.items():
-            array = view.copy()
-            if zero is not None:
-                array.reshape(-1)[zero[parameter]] = 0
-            value = torch.from_numpy(array)
-            if not original.is_contiguous():
-                value = torch.empty_strided(
-                    original.shape, original.stride(), dtype=original.dtype
-                ).copy_(value)
-            changed[name] = value
+        changed: dict[str, Tensor] = {}
+        for name, value in self._outputs(bound, zeroed=zeroed).values():
+            changed[name] = _in_layout_of(self.values[name], value)
         with torch.no_grad():
-            for name in bound.downstream:
+            for name in self._downstream(bound):
                 values = ChainMap(changed, self.values)
-                changed[name] = evaluate(self.traced.nodes[name], values)
+                node = self.traced.nodes[name]
+                changed[name] = evaluate(node, values, self.reference[0].device)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
-        return [np.ascontiguousarray(f.detach().numpy()) for f in finals]
+        return [f.detach().contiguous() for f in finals]
+
+
+def _in_layout_of(original: Tensor, value: Tensor) -> Tensor:
+    """A contiguous value in the strides of ``original``, which views of it rely on."""
+    if original.is_contiguous():
+        return value
+    shape, strides = original.shape, original.stride()
+    blank = torch.empty_strided(shape, strides, dtype=original.dtype, device=original.device)
+    return blank.copy_(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelassay.cell import Cell
@@ -16,6 +15,7 @@ from kernelassay.timing import Timing
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate
+    from kernelassay.execute.toolbox import Toolbox
 
 Arguments = Mapping[str, Mapping[str, Scalar]]
 """The scalar arguments of all calls at some sizes, by the calls' ids and the parameters' names."""
@@ -53,7 +53,7 @@ class Open:
     """Load, trace and lower a problem; the reply is a tuple of :class:`CallInfo`."""
 
     problem: Problem
-    runtime: Path
+    tools: Toolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +83,3 @@ class Prepared:
 
     cells: list[Cell]
     timing: Timing
-
-
-def without_output(candidate: Candidate, spec: InputSpec, outcome: str, detail: str) -> Cell:
-    """The cell of a candidate that yielded nothing to grade."""
-    return Cell(
-        candidate=candidate.id,
-        input=spec.id,
-        outcome=outcome,
-        detail=detail,
-        infected=True,
-        propagated=True,
-        unwritten=0,
-        findings=(),
-        output_digest="",
-        seen=None,
-        poisoned=None,
-        exact=None,
-    )

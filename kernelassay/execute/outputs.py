@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -28,11 +27,11 @@ def magnitude(value: torch.Tensor) -> float:
     return float(finite.abs().max()) if finite.numel() and finite.dtype != torch.bool else 0.0
 
 
-def far_off(reference: NDArray[Any]) -> NDArray[Any]:
+def far_off(reference: torch.Tensor) -> torch.Tensor:
     """An output that no tolerance accepts."""
-    if reference.dtype.kind == "b":
+    if reference.dtype == torch.bool:
         return ~reference
-    return np.asarray(reference + (2 + 2 * np.abs(reference)), dtype=reference.dtype)
+    return reference + (2 + 2 * reference.abs())
 
 
 def output_digest(outputs: Sequence[NDArray[Any]]) -> str:
@@ -49,8 +48,28 @@ def other_order(order: str) -> str:
     return "reverse" if order == "forward" else "forward"
 
 
-def order_finding(first: Cell, other: Cell, usual: str, order: str) -> Finding | None:
-    """The finding that thread order changes the output, if it does."""
+def order_finding(first: Cell, other: Cell, what: str) -> Finding | None:
+    """The finding that the order in which threads run changes the output, if it does."""
     if first.outcome == other.outcome and first.output_digest == other.output_digest:
         return None
-    return Finding("order-dependent", 1, f"{usual} and {order} thread order differ")
+    return Finding("order-dependent", 1, what)
+
+
+def without_output(
+    candidate: str, input_id: str, outcome: str, detail: str, findings: Sequence[Finding] = ()
+) -> Cell:
+    """The cell of a candidate that yielded nothing to grade."""
+    return Cell(
+        candidate=candidate,
+        input=input_id,
+        outcome=outcome,
+        detail=detail,
+        infected=True,
+        propagated=True,
+        unwritten=0,
+        findings=tuple(findings),
+        output_digest="",
+        seen=None,
+        poisoned=None,
+        exact=None,
+    )

@@ -5,27 +5,22 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from kernelassay import cell
 from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.execute.messages import (
     Arguments,
     Battery,
     CallInfo,
-    Measure,
     Open,
-    Prepared,
     Trials,
-    without_output,
 )
-from kernelassay.timing import Timing
 
 if TYPE_CHECKING:
     from kernelassay.compile.fixed import Sizes
+    from kernelassay.execute.toolbox import Workbench
     from kernelassay.input_trials import Settled
 
 MEMORY_BYTES = 12 << 30
@@ -33,11 +28,10 @@ MEMORY_BYTES = 12 << 30
 
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
-    from kernelassay.execute import bench as benches
     from kernelassay.input_trials import settle
 
     _restrict()
-    bench: benches.ProblemBench | None = None
+    workbench: Workbench | None = None
     while True:
         try:
             request = pipe.recv()
@@ -45,23 +39,24 @@ def serve(pipe: Connection) -> None:
             return
         try:
             if isinstance(request, Open):
-                if bench is not None and bench.device is not None:
-                    bench.device.close()
-                bench = None
-                bench = _open(request)
-                pipe.send(_call_infos(bench))
+                if workbench is not None:
+                    workbench.close()
+                workbench = None
+                workbench = request.tools.open(request.problem)
+                pipe.send(call_infos(workbench.bench))
                 continue
-            assert bench is not None
+            assert workbench is not None
+            bench = workbench.bench
             if isinstance(request, Battery):
                 settled = settle(bench.problem, request.size, bench.signature)
                 pipe.send(Trials(settled.specs, tuple(tried(bench, settled))))
             else:
-                for reply in _measure(bench, request):
+                for reply in workbench.measure(request):
                     pipe.send(reply)
         except KernelassayError as error:
             pipe.send(error)
         except Exception as error:  # problem code raises whatever it likes
-            where = bench.problem.id if bench is not None else _name(request)
+            where = workbench.bench.problem.id if workbench is not None else _name(request)
             pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
 
 
@@ -78,14 +73,8 @@ def _name(request: Any) -> str:
     return request.problem.id if isinstance(request, Open) else "worker"
 
 
-def _open(request: Open) -> Any:
-    from kernelassay.execute.bench import ProblemBench
-    from kernelassay.execute.cpu.device import CpuDevice
-
-    return ProblemBench(request.problem, CpuDevice(request.runtime))
-
-
-def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
+def call_infos(bench: Any) -> tuple[CallInfo, ...]:
+    """What of a bench's calls leaves the worker."""
     from kernelassay.substrate.lowering import is_getitem
 
     nodes = bench.traced.nodes
@@ -102,42 +91,6 @@ def _call_infos(bench: Any) -> tuple[CallInfo, ...]:
     )
 
 
-def _measure(bench: Any, request: Measure) -> Iterable[Any]:
-    from dataclasses import replace
-
-    from kernelassay.execute.bench import InputBench
-    from kernelassay.execute.outputs import order_finding, other_order
-
-    start = time.perf_counter()
-    prepared = InputBench(bench, request.spec)
-    facts = prepared.facts()
-    ready = time.perf_counter()
-    yield facts
-    if not facts.finite:
-        return
-    try:
-        begun = time.perf_counter()
-        cells = [*prepared.prepare(request.originals).values(), *prepared.controls()]
-        fixed = time.perf_counter() - begun
-        yield Prepared(cells, Timing(ready - start, fixed, prepared.kernel_seconds))
-        for candidate in request.candidates:
-            start = time.perf_counter()
-            try:
-                result = prepared.run(candidate)
-                if request.check_order:
-                    usual = request.spec.order
-                    order = other_order(usual)
-                    other = prepared.run(candidate, order=order)
-                    finding = order_finding(result, other, usual, order)
-                    if finding is not None:
-                        result = replace(result, findings=(*result.findings, finding))
-            except KernelassayError as error:
-                result = without_output(candidate, request.spec, cell.INFRASTRUCTURE, str(error))
-            yield result, time.perf_counter() - start
-    finally:
-        prepared.close()
-
-
 def _restrict() -> None:
     """Bound what problem code and kernels can take; keep their output off the terminal."""
     import torch
@@ -145,7 +98,9 @@ def _restrict() -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends workers itself
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    # Soft, since CUDA's own mappings count: a child that starts CUDA lifts it.
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, hard))
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelassay import cell
@@ -28,8 +27,8 @@ from kernelassay.execute.messages import (
     Open,
     Prepared,
     Trials,
-    without_output,
 )
+from kernelassay.execute.outputs import without_output
 from kernelassay.execute.serving import serve
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
@@ -37,6 +36,7 @@ from kernelassay.timing import Replacement, Timing, UnitTiming
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate, InputFacts
+    from kernelassay.execute.toolbox import Toolbox
 
 OPEN_SECONDS = 240.0
 INPUT_SECONDS = 240.0
@@ -98,8 +98,8 @@ def context() -> ForkServerContext:
 class Worker:
     """A handle on one worker process that is replaced when it dies."""
 
-    def __init__(self, runtime: Path) -> None:
-        self._runtime = runtime
+    def __init__(self, tools: Toolbox) -> None:
+        self._tools = tools
         self._process: ForkServerProcess | None = None
         self._pipe: Connection | None = None
         self._problem: Problem | None = None
@@ -124,7 +124,7 @@ class Worker:
     def _load(self, problem: Problem) -> tuple[CallInfo, ...]:
         for attempt in (1, 2):
             try:
-                self._send(Open(problem, self._runtime))
+                self._send(Open(problem, self._tools))
                 reply: tuple[CallInfo, ...] = self._receive(OPEN_SECONDS)
                 return reply
             except WorkerDiedError as death:
@@ -164,7 +164,7 @@ class Worker:
         candidates: Sequence[Candidate],
         *,
         check_order: bool = False,
-        on_cell: Callable[[int], None] = lambda _: None,
+        on_cell: Callable[[Cell], None] = lambda _: None,
     ) -> UnitResult:
         """Run candidates on one input, surviving whatever they do to the worker."""
         result = UnitResult()
@@ -180,7 +180,7 @@ class Worker:
         originals: Mapping[str, Candidate],
         candidates: Sequence[Candidate],
         check_order: bool,
-        on_cell: Callable[[int], None],
+        on_cell: Callable[[Cell], None],
     ) -> None:
         retried: set[str] = set()
         pending = list(candidates)
@@ -207,7 +207,7 @@ class Worker:
                     return
                 if pending[0].id in retried:
                     result.cells.append(_death(pending.pop(0), spec, death))
-                    on_cell(1)
+                    on_cell(result.cells[-1])
                     if not pending:
                         return
                 else:
@@ -222,7 +222,7 @@ class Worker:
         result: UnitResult,
         pending: Sequence[Candidate],
         runs: int,
-        on_cell: Callable[[int], None],
+        on_cell: Callable[[Cell], None],
     ) -> None:
         result.facts = self._receive(INPUT_SECONDS)
         if result.facts is not None and not result.facts.finite:
@@ -240,7 +240,7 @@ class Worker:
             found, seconds = self._receive(CANDIDATE_SECONDS)
             result.cells.append(found)
             result.timing = result.timing.ran(candidate.original, seconds, runs)
-            on_cell(1)
+            on_cell(found)
 
     def _begin(self) -> None:
         """A request begins: what went by since a worker was lost is nobody's cost."""
@@ -335,4 +335,5 @@ def _death(candidate: Candidate, spec: InputSpec, death: WorkerDiedError) -> Cel
     killed = "SIGKILL" in death.reason
     crashed = cell.INFRASTRUCTURE if killed else cell.CRASH
     outcome = cell.TIMEOUT if death.silent else crashed
-    return without_output(candidate, spec, outcome, f"the worker ended twice: {death.reason}")
+    why = f"the worker ended twice: {death.reason}"
+    return without_output(candidate.id, spec.id, outcome, why)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelassay.compile import nvrtc
-from kernelassay.compile.batch import Image, stillborn_pass, unit
+from kernelassay.compile.batch import Refusal, stillborn_pass, unit
 from kernelassay.compile.cache import ImageCache
 from kernelassay.compile.classify import DISTINCT, DUPLICATE, EQUIVALENT, STILLBORN, classify
 from kernelassay.compile.worker import Worker, WorkerDiedError
@@ -178,10 +178,10 @@ def test_more_errors_than_the_compiler_reports_at_once_are_all_found(kernel):
 
 @needs_nvrtc
 def test_a_mutant_that_the_compiler_gives_up_on_is_distinct_by_its_text(kernel, monkeypatch):
-    def stopped(worker, units, canary, expected):
-        yield from ((part, Image("", "stopped after 60 s", transient=True)) for part in units)
+    def stopped(worker, units, reference):
+        yield from ((part, Refusal("stopped after 60 s", transient=True)) for part in units)
 
-    monkeypatch.setattr("kernelassay.compile.classify.compile_batch", stopped)
+    monkeypatch.setattr("kernelassay.compile.classify.place_batch", stopped)
     source = kernel("softmax")
     found = classify(source, [("slow", mutant(source, "s > 0", "s > 1")), ("same", source)])
     assert statuses(found) == {"slow": DISTINCT, "same": EQUIVALENT}

@@ -4,7 +4,15 @@ import re
 import pytest
 
 from kernelassay.compile import nvrtc
-from kernelassay.compile.batch import compile_batch, compile_lone, linked, program, unit
+from kernelassay.compile.batch import (
+    Reference,
+    image_of,
+    linked,
+    place_batch,
+    place_lone,
+    program,
+    unit,
+)
 from kernelassay.compile.identity import Cubin, digest
 from kernelassay.compile.nvrtc import compile_cubin, compile_program
 from kernelassay.compile.worker import Worker
@@ -20,6 +28,15 @@ def worker():
     worker = Worker()
     yield worker
     worker.close()
+
+
+def lone(worker, part):
+    return image_of(part, place_lone(worker, part))
+
+
+def together(worker, units, original, expected):
+    placed = place_batch(worker, units, Reference(original, expected))
+    return {part.key: image_of(part, made) for part, made in placed}
 
 
 def identity(source):
@@ -95,21 +112,19 @@ def mutants_of(source):
 def test_a_digest_from_a_shuffled_batch_is_the_lone_digest(kernel, worker, stem):
     source = kernel(stem)
     original = unit("original", source)
-    reference = compile_lone(worker, original)
+    reference = lone(worker, original)
     assert not reference.lone
     units = [unit(str(number), text) for number, text in enumerate(mutants_of(source))]
     random.Random(7).shuffle(units)
     units = units[:8]
-    batch = {
-        part.key: image for part, image in compile_batch(worker, units, original, reference.digest)
-    }
-    assert batch == {part.key: compile_lone(worker, part) for part in units}
+    batch = together(worker, units, original, reference.digest)
+    assert batch == {part.key: lone(worker, part) for part in units}
     assert len({image.digest for image in batch.values()}) > 1
 
 
 def test_module_data_asks_for_a_program_of_its_own(kernel, worker):
-    assert compile_lone(worker, unit("", kernel("blur_table"))).lone
-    assert not compile_lone(worker, unit("", kernel("matmul"))).lone
+    assert lone(worker, unit("", kernel("blur_table"))).lone
+    assert not lone(worker, unit("", kernel("matmul"))).lone
 
 
 def test_a_neighbour_with_module_data_is_noticed_and_the_batch_redone(kernel, worker):
@@ -120,11 +135,11 @@ def test_a_neighbour_with_module_data_is_noticed_and_the_batch_redone(kernel, wo
         ("float sum = 0.0f;", "float sum = bias[m & 1];"),
     )
     original = unit("original", source)
-    expected = compile_lone(worker, original).digest
+    expected = lone(worker, original).digest
     units = [unit("table", table), unit("plus", edit(source, ("sum = 0.0f", "sum = 1.0f")))]
-    batch = {part.key: image for part, image in compile_batch(worker, units, original, expected)}
+    batch = together(worker, units, original, expected)
     assert batch["table"].lone
-    assert batch == {part.key: compile_lone(worker, part) for part in units}
+    assert batch == {part.key: lone(worker, part) for part in units}
 
 
 def test_a_function_whose_address_is_taken_is_noticed():

@@ -10,7 +10,7 @@ from kernelassay.execute.bench import ProblemBench
 from kernelassay.execute.messages import CallInfo
 from kernelassay.execute.serving import tried
 from kernelassay.input_trials import settle
-from kernelassay.plan import _with_known
+from kernelassay.plan import with_known
 from kernelassay.suite import suite_problems
 
 needs_nvrtc = pytest.mark.skipif(bool(nvrtc.unavailable_reason()), reason="needs NVRTC")
@@ -163,7 +163,7 @@ def test_extents_behind_a_pooling_are_not_told_to_be_even():
     problems = {p.id: p for p in suite_problems()}
     for name in ("conv3d_softplus_maxpool", "max_pool3d"):
         problem = problems[f"suite/{name}"]
-        bench = ProblemBench(problem, None)
+        bench = ProblemBench(problem)
         settled = settle(problem, "full", bench.signature)
         course = list(tried(bench, settled))
         assert course
@@ -209,7 +209,7 @@ def test_a_fault_in_a_part_that_a_count_of_elements_leaves_out_is_equivalent(fix
 def test_a_multiple_that_the_problem_fixes_is_told():
     """Rotary tables are as wide as half a head, which the problem does not vary."""
     problems = {p.id: p for p in suite_problems()}
-    bench = ProblemBench(problems["suite/rotary_embedding"], None)
+    bench = ProblemBench(problems["suite/rotary_embedding"])
     course = list(tried(bench, settle(bench.problem, "quick", bench.signature)))
     for call in (call for call in bench.calls if call.template == "pointwise"):
         mine = [(sizes, some[call.id]) for sizes, some in course]
@@ -217,7 +217,7 @@ def test_a_multiple_that_the_problem_fixes_is_told():
 
 
 def problem_ties(problem, size):
-    bench = ProblemBench(problem, None)
+    bench = ProblemBench(problem)
     settled = settle(problem, size, bench.signature)
     course = [(sizes, some) for sizes, some in tried(bench, settled) if some]
     return {
@@ -233,23 +233,23 @@ def problem_ties(problem, size):
 def test_a_constant_that_varies_on_some_input_or_move_is_not_told():
     call = CallInfo("k00", "conv1d", {}, (), (), {"stride": 2, "kernel": 3, "pad": 0})
     official = {"k00": {"stride": 2, "kernel": 3, "pad": 0}}
-    assert _with_known(call, [official], []).fixed == call.fixed
+    assert with_known(call, [official], []).fixed == call.fixed
     wider = {"k00": {"stride": 2, "kernel": 5, "pad": 0}}
     padded = {"k00": {"stride": 2, "kernel": 3, "pad": 1}}
-    assert _with_known(call, [official, wider], [({"n": 2}, padded)]).fixed == {"stride": 2}
+    assert with_known(call, [official, wider], [({"n": 2}, padded)]).fixed == {"stride": 2}
 
 
 def test_extents_that_a_filter_has_in_common_are_told_to_be_one():
     call = CallInfo("k00", "conv2d", {}, (), (), {"kernel_w": "kernel_h"})
     square = {"k00": {"kernel_h": 3, "kernel_w": 3}}
-    assert _with_known(call, [square], []).fixed == {"kernel_w": "kernel_h"}
+    assert with_known(call, [square], []).fixed == {"kernel_w": "kernel_h"}
     flat = {"k00": {"kernel_h": 3, "kernel_w": 5}}
-    assert _with_known(call, [square, flat], []).fixed == {}
+    assert with_known(call, [square, flat], []).fixed == {}
     told = {
         problem.id: call.fixed.get("kernel_w")
         for problem in suite_problems()
         if problem.id in ("suite/conv2d", "suite/conv2d_depthwise")
-        for call in ProblemBench(problem, None).calls
+        for call in ProblemBench(problem).calls
         if call.template == "conv2d"
     }
     assert told == {"suite/conv2d": None, "suite/conv2d_depthwise": "kernel_h"}

@@ -10,13 +10,14 @@ import pytest
 from kernelassay import cell
 from kernelassay.compile import parse_launcher
 from kernelassay.errors import ProblemError, UnsupportedError
-from kernelassay.execute import bench as benches
-from kernelassay.execute import bound
-from kernelassay.execute.bench import InputBench, ProblemBench
-from kernelassay.execute.cpu import CpuDevice, build_original, build_runtime
+from kernelassay.execute.bench import ProblemBench
+from kernelassay.execute.cpu import CpuDevice, bound, build_original, build_runtime
+from kernelassay.execute.cpu import bench as benches
+from kernelassay.execute.cpu.bench import CpuInputBench
 from kernelassay.execute.messages import CallInfo
+from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.inputs import official_inputs
-from kernelassay.population import Toolbox, correct_kernels
+from kernelassay.population import correct_kernels
 from kernelassay.problem import Problem, read_problem
 from kernelassay.styles import DEFAULT
 
@@ -53,11 +54,11 @@ def network(tmp_path: Path):
 @pytest.fixture
 def prepared(device, compiler, cache_dir):
     def prepare(problem: Problem):
-        bench = ProblemBench(problem, device)
+        bench = ProblemBench(problem)
         infos = tuple(CallInfo(c.id, c.template, c.sources, c.nodes) for c in bench.calls)
-        tools = Toolbox(compiler, Path(), cache_dir)
+        tools = CpuToolbox(compiler, Path(), cache_dir)
         correct = correct_kernels(problem.id, infos, tools, DEFAULT)
-        return InputBench(bench, official_inputs()[0]), correct
+        return CpuInputBench(bench, device, official_inputs()[0]), correct
 
     return prepare
 

@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 
 from kernelassay.campaign import identity_backend
-from kernelassay.execute.cpu.build import build_runtime
-from kernelassay.execute.cpu.toolchain import find_compiler
+from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.execute.worker import Worker
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions, make_plan
-from kernelassay.population import Toolbox
 from kernelassay.problem import read_problem
 from kernelassay.user.kernel_file import read_kernel
 
@@ -19,9 +17,8 @@ class Desk:
     """Plans problems in one worker, without a campaign around them."""
 
     def __init__(self, cache: Path) -> None:
-        compiler = find_compiler()
-        self.tools = Toolbox(compiler, build_runtime(compiler, cache), cache)
-        self.worker = Worker(self.tools.runtime)
+        self.tools = CpuToolbox.at(cache)
+        self.worker = Worker(self.tools)
 
     def plan(self, folder: Path, problem: str, kernel: str = "", *, inputs: int = 2, rules=()):
         """The plan of a problem, with a kernel's text or without."""

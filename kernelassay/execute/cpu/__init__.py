@@ -1,7 +1,6 @@
 """The CPU executor: the same CUDA C++ source through a shim, every access checked."""
 
 from kernelassay.execute.cpu.build import (
-    BuildFailure,
     Image,
     build_images,
     build_original,
@@ -10,6 +9,7 @@ from kernelassay.execute.cpu.build import (
 from kernelassay.execute.cpu.device import Buffer, CpuDevice
 from kernelassay.execute.cpu.toolchain import Compiler, find_compiler
 from kernelassay.execute.cpu.translate import unsupported_construct
+from kernelassay.kernel import BuildFailure
 
 __all__ = [
     "Buffer",

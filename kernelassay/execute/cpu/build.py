@@ -20,6 +20,7 @@ from typing import Any
 from kernelassay.errors import KernelSyntaxError, ToolchainError, UnsupportedError
 from kernelassay.execute.cpu.toolchain import Compiler, Outcome, run_commands
 from kernelassay.execute.cpu.translate import namespaced, unsupported_construct
+from kernelassay.kernel import BuildFailure
 
 _HERE = Path(__file__).parent
 _SHIM = _HERE / "shim"
@@ -35,14 +36,6 @@ class Image:
     library: Path
     tag: str
     kernels: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildFailure:
-    """Why a source has no image: the compiler's ``log``, or the ``unsupported`` feature's name."""
-
-    log: str
-    unsupported: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kernelassay.draws import DRAWS
 from kernelassay.execute.cpu.device import Buffer, CpuDevice, Role
+from kernelassay.execute.splice import downstream
 from kernelassay.kernel import Call, Scalar
-from kernelassay.substrate.lowering import bind
 from kernelassay.trace import Traced, meta
 
 OPEN_WINDOWS = 128
@@ -32,7 +31,7 @@ class Bound:
     scalars: Mapping[str, Scalar]
     operands: dict[str, NDArray[Any]]
     buffers: dict[str, Buffer]
-    outputs: dict[str, tuple[str, torch.Tensor, NDArray[Any]]]
+    outputs: dict[str, tuple[str, NDArray[Any]]]
     starts: dict[str, NDArray[Any]]
     downstream: tuple[str, ...]
 
@@ -42,15 +41,17 @@ class BoundCalls:
 
     def __init__(
         self,
-        device: CpuDevice | None,
+        device: CpuDevice,
         calls: Mapping[str, Call],
         traced: Traced,
         values: Mapping[str, torch.Tensor],
+        scalars: Callable[[Call], Mapping[str, Scalar]],
     ) -> None:
         self._device = device
         self._by_id = calls
         self._traced = traced
         self._values = values
+        self._scalars = scalars
         self._bound: dict[str, Bound] = {}
         self._opened: OrderedDict[str, Bound] = OrderedDict()
 
@@ -67,7 +68,7 @@ class BoundCalls:
         return self._open(self._bound[call_id])
 
     def _bind_anew(self, call: Call) -> Bound:
-        scalars = bind(call, self._traced)
+        scalars = self._scalars(call)
         operands: dict[str, NDArray[Any]] = {}
         for parameter, name in call.operands:
             array = np.ascontiguousarray(self._values[name].detach().contiguous().numpy())
@@ -81,8 +82,6 @@ class BoundCalls:
         A network has more calls than the device has windows.
         """
         call, device = bound.call, self._device
-        if device is None:
-            raise RuntimeError("this bench was made without a device")
         if call.id in self._opened:
             self._opened.move_to_end(call.id)
             return bound
@@ -100,7 +99,7 @@ class BoundCalls:
             buffer = device.buffer(parameter, value.numel() * value.element_size(), role=role)
             dtype = meta(self._traced.nodes[name]).dtype
             view = buffer.array.view(np.dtype(dtype)).reshape(tuple(value.shape))
-            bound.outputs[parameter] = (name, value, view)
+            bound.outputs[parameter] = (name, view)
             bound.buffers[parameter] = buffer
         return bound
 
@@ -115,16 +114,3 @@ class BoundCalls:
             buffer.release()
         bound.buffers.clear()
         bound.outputs.clear()
-
-
-def downstream(call: Call, traced: Traced) -> tuple[str, ...]:
-    """The nodes to compute again if the outputs of ``call`` change, in execution order."""
-    changed, replaced = {name for _, name in call.outputs}, set(call.nodes)
-    order: list[str] = []
-    for name, node in traced.nodes.items():
-        if name in replaced or node.op != "call_function" or str(node.target) in DRAWS:
-            continue  # a draw takes the shape of its operand alone
-        if any(source.name in changed for source in node.all_input_nodes):
-            changed.add(name)
-            order.append(name)
-    return tuple(order)

@@ -1,0 +1,260 @@
+"""How many distinct mutants per second this machine's cores tell apart and build for a GPU.
+
+No GPU is needed. The kernels of some suite problems, spread over the suite, go through the stages
+of a run, each with one process per job and one piece of work per kernel and style:
+
+- *identify*: mutants are generated, refused by the compiler's front end (stillborn), and told apart
+  by their machine code, where the sizes that the problem fixes are known to the compiler;
+- *build*: the distinct ones are compiled as they stand, into modules to be launched. Where nothing
+  is fixed, identification has left the code already;
+- *one at a time*: a few of the built ones again, each in a program of its own, in one process.
+
+Processes and compilers are started before the clock. All caches are empty.
+
+Usage: python benchmarks/compile_throughput.py [--size 24 | --problems suite/relu ...] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from record import commit
+
+from kernelassay.campaign import machine
+from kernelassay.compile import nvrtc
+from kernelassay.compile.classify import DISTINCT, STATUSES, classify
+from kernelassay.compile.cubins import CubinImage
+from kernelassay.compile.fixed import Fixed
+from kernelassay.compile.pool import WorkerPool
+from kernelassay.compile.worker import Worker
+from kernelassay.execute.cuda.build import build_cubins
+from kernelassay.mutation import mutants
+from kernelassay.problem import Problem
+from kernelassay.styles import DEFAULT, mutated
+from kernelassay.suite import suite_problems
+from kernelassay.tasks import collect_rarely
+
+R = TypeVar("R")
+LONE_MUTANTS = 32
+"""How many are compiled one at a time."""
+START_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One kernel in one style, with what its problem fixes."""
+
+    problem: str
+    call: str
+    style: str
+    source: str
+    fixed: Fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """The mutants of a piece: how many there are of each status, and the texts of the distinct."""
+
+    counts: Counter[str]
+    texts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a build made."""
+
+    images: int
+    failures: int
+
+
+def pieces_of(problem: Problem, styles: Sequence[str]) -> list[Piece]:
+    """The kernels of a problem as a run has them, with the sizes that the problem fixes."""
+    from kernelassay.execute.bench import ProblemBench
+    from kernelassay.execute.serving import call_infos, tried
+    from kernelassay.input_trials import settle
+    from kernelassay.inputs import QUICK
+    from kernelassay.plan import with_known
+
+    bench = ProblemBench(problem, None)
+    course = list(tried(bench, settle(problem, QUICK, bench.signature)))
+    given = [arguments for _, arguments in course]
+    calls = [with_known(call, given, course) for call in call_infos(bench)]
+    return [
+        Piece(problem.id, call.id, style, call.sources[style], call.fixed)
+        for call in calls
+        for style in mutated(call.sources, styles)
+    ]
+
+
+def identify(piece: Piece, cache: Path, jobs: int) -> Identified:
+    """Generate the mutants of a piece and tell them apart."""
+    found = mutants(piece.source, problem=piece.problem, call=piece.call, style=piece.style).mutants
+    pairs = [(mutant.id, mutant.source) for mutant in found]
+    identities = classify(
+        piece.source,
+        pairs,
+        jobs=jobs,
+        cache=cache,
+        backend="nvrtc",
+        fixed=piece.fixed,
+        cubins=True,
+    )
+    texts = {key: text for key, text in pairs if identities[key].status == DISTINCT}
+    return Identified(Counter(identities.counts()), texts)
+
+
+def build(texts: dict[str, str], cache: Path, jobs: int, batch: int) -> Built:
+    """Build the images of some mutants."""
+    images = build_cubins(texts, cache, jobs=jobs, batch=batch)
+    good = sum(isinstance(image, CubinImage) for image in images.values())
+    return Built(good, len(images) - good)
+
+
+def kept_codes(cache: Path) -> int:
+    """How many device codes a cache has a cubin of, or a failure."""
+    return sum(1 for _ in (cache / "cuda-images").glob("*.json"))
+
+
+def prepare() -> None:
+    """Set a process up: one compiler started, torch imported, garbage collection rare."""
+    import torch
+
+    torch.set_num_threads(1)
+    WorkerPool().one(_warm, None)
+    collect_rarely()
+
+
+def _warm(worker: Worker, _: None) -> None:
+    worker.compile("__global__ void k(float* y) { y[0] = 1; }", (), START_SECONDS)
+
+
+def in_turn(
+    pool: ProcessPoolExecutor, function: Callable[..., R], work: Iterable[tuple[Any, ...]]
+) -> tuple[list[R], float]:
+    """The results of all work, in order, and the seconds until the last one."""
+    start = time.perf_counter()
+    futures: list[Future[R]] = [pool.submit(function, *arguments) for arguments in work]
+    results = [future.result() for future in futures]
+    return results, time.perf_counter() - start
+
+
+def measure(problems: Sequence[Problem], styles: Sequence[str], jobs: int) -> dict[str, Any]:
+    """All stages; see the module's docstring."""
+    context = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(jobs, context, prepare) as pool,
+    ):
+        cache, lone = Path(folder) / "pool", Path(folder) / "lone"
+        cache.mkdir()
+        found, preparation = in_turn(pool, pieces_of, [(p, styles) for p in problems])
+        pieces = sorted((piece for some in found for piece in some), key=lambda p: -len(p.source))
+        identified, identify_seconds = in_turn(
+            pool, identify, [(piece, cache, jobs) for piece in pieces]
+        )
+        counts = sum((i.counts for i in identified), Counter(dict.fromkeys(STATUSES, 0)))
+        kept = kept_codes(cache)
+        built, build_seconds = in_turn(
+            pool, build, [(i.texts, cache, jobs, 24) for i in identified]
+        )
+        compiled = kept_codes(cache) - kept
+        texts = {key: text for i in identified for key, text in i.texts.items()}
+        step = max(1, len(texts) // LONE_MUTANTS)
+        sample = dict(sorted(texts.items())[::step][:LONE_MUTANTS])
+        _, single_seconds = in_turn(pool, build, [(sample, lone, 1, 1)])
+        single = kept_codes(lone)
+    generated, distinct = sum(counts.values()), counts[DISTINCT]
+    return {
+        "problems": [problem.id for problem in problems],
+        "kernels": len(pieces),
+        "jobs": jobs,
+        "counts": {"generated": generated, **counts},
+        "preparation": {"seconds": preparation},
+        "identify": {"seconds": identify_seconds, "mutants_per_s": generated / identify_seconds},
+        "build": {
+            "seconds": build_seconds,
+            "images": sum(b.images for b in built),
+            "failures": sum(b.failures for b in built),
+            "compiled": compiled,
+            "compiled_per_s": compiled / build_seconds,
+        },
+        "distinct_per_s": distinct / (identify_seconds + build_seconds),
+        "one_at_a_time": {
+            "seconds": single_seconds,
+            "compiled": single,
+            "compiled_per_s": single / single_seconds,
+        },
+        "build_over_one_at_a_time": (compiled / build_seconds) / (single / single_seconds),
+    }
+
+
+def chosen(names: Sequence[str], size: int) -> list[Problem]:
+    """The problems named, or ``size`` of the suite, evenly spread over it."""
+    problems = sorted(suite_problems(), key=lambda problem: problem.id)
+    if names:
+        return [p for p in problems if p.id in names or p.id.removeprefix("suite/") in names]
+    count = min(size, len(problems))
+    return [problems[index * len(problems) // count] for index in range(count)]
+
+
+def report(result: dict[str, Any]) -> str:
+    """The result as lines to read."""
+    facts, counts, built = result["machine"], result["counts"], result["build"]
+    lone = result["one_at_a_time"]
+    return "\n".join(
+        [
+            f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']},"
+            f" NVRTC {result['nvrtc']}, {result['date']}, commit {result['commit']}",
+            f"{len(result['problems'])} problems, {result['kernels']} kernels,"
+            f" {result['jobs']} processes",
+            "generated {generated} = stillborn {stillborn} + equivalent {equivalent}"
+            " + duplicate {duplicate} + distinct {distinct}".format(**counts),
+            f"identify       {result['identify']['seconds']:7.1f} s"
+            f" {result['identify']['mutants_per_s']:7.1f} mutants/s",
+            f"build          {built['seconds']:7.1f} s {built['compiled_per_s']:7.1f} compiled/s"
+            f" ({built['compiled']} compiled, {built['images']} images,"
+            f" {built['failures']} failures)",
+            f"one at a time  {lone['seconds']:7.1f} s {lone['compiled_per_s']:7.1f} compiled/s"
+            f" ({lone['compiled']} compiled)",
+            f"build over one at a time: {result['build_over_one_at_a_time']:.1f}",
+            f"distinct mutants, identified and built: {result['distinct_per_s']:.1f} per second",
+        ]
+    )
+
+
+def main() -> None:
+    """Measure and print; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", nargs="+", default=[], metavar="ID")
+    parser.add_argument("--size", type=int, default=24, help="how many suite problems")
+    parser.add_argument("--styles", nargs="+", default=list(DEFAULT))
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    problems = chosen(options.problems, options.size)
+    if not problems:
+        parser.error("no such problem; see `kernelassay problems`")
+    result = measure(problems, options.styles, options.jobs)
+    result |= {
+        "machine": machine(),
+        "nvrtc": nvrtc.version(),
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+        "commit": commit(),
+    }
+    print(json.dumps(result, indent=2) if options.json else report(result))
+
+
+if __name__ == "__main__":
+    main()

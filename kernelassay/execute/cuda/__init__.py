@@ -1,0 +1,1 @@
+"""The CUDA executor: kernels compiled by NVRTC for a device."""
