@@ -31,7 +31,7 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 clean:
 	rm -rf $(VENV) sessions .pytest_cache .mypy_cache .ruff_cache .hypothesis

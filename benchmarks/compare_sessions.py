@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from kernelassay.cell import IMPLIED
 from kernelassay.session import Session, inputs_of
 
 EXAMPLES = 10
@@ -38,6 +39,11 @@ def cells(session: Session, problem: str, name: str) -> dict[str, dict[str, Any]
     return {row["candidate"]: row for row in session.read_cells(problem, name).to_pylist()}
 
 
+def measured(row: dict[str, Any]) -> bool:
+    """Whether a stored cell was run: a lazy run leaves some out."""
+    return bool(row["outcome"] != IMPLIED)
+
+
 def main() -> None:
     """Compare two sessions."""
     if len(sys.argv) != 3:
@@ -58,7 +64,9 @@ def main() -> None:
         count["problems"] += 1
         for name in shared_inputs(plan, other):
             ours, theirs = cells(first, problem, name), cells(second, problem, name)
-            both = sorted(ours.keys() & theirs.keys())
+            shared = ours.keys() & theirs.keys()
+            both = sorted(n for n in shared if measured(ours[n]) and measured(theirs[n]))
+            count["implied"] += len(shared) - len(both)
             count["inputs"] += bool(both)
             count["cells"] += len(both)
             for candidate in both:
@@ -78,6 +86,8 @@ def main() -> None:
         f"{count['cells']} cells of {count['inputs']} inputs of {count['problems']} problems are in"
         f" both; {count['differing']} differ"
     )
+    if count["implied"]:
+        print(f"{count['implied']} more are implied in one of them: a lazy run left them out")
     for column, number in columns.most_common():
         print(f"  {column}: {number}")
     sys.exit(1 if count["differing"] or not count["cells"] else 0)

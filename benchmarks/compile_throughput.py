@@ -7,7 +7,8 @@ of a run, each with one process per job and one piece of work per kernel and sty
   by their machine code, where the sizes that the problem fixes are known to the compiler;
 - *build*: the distinct ones are compiled as they stand, into modules to be launched. Where nothing
   is fixed, identification has left the code already;
-- *one at a time*: a few of the built ones again, each in a program of its own, in one process.
+- *code generation*: some distinct ones from the start again: in batches by all processes, and a
+  few of them each in a program of its own, in one process.
 
 Processes and compilers are started before the clock. All caches are empty.
 
@@ -23,7 +24,6 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from record import commit
 
 from kernelassay.campaign import machine
 from kernelassay.compile import nvrtc
+from kernelassay.compile.batch import BATCH
 from kernelassay.compile.classify import DISTINCT, STATUSES, classify
 from kernelassay.compile.cubins import CubinImage
 from kernelassay.compile.fixed import Fixed
@@ -49,7 +50,11 @@ from kernelassay.tasks import collect_rarely
 R = TypeVar("R")
 LONE_MUTANTS = 32
 """How many are compiled one at a time."""
+BATCHED_MUTANTS = 72
+"""How many are compiled in batches, for each process."""
 START_SECONDS = 120.0
+JOBS_OF_A_PIECE = 4
+"""Compilers that one process may use: the last pieces get the cores that others have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +72,17 @@ class Piece:
 class Identified:
     """The mutants of a piece: how many there are of each status, and the texts of the distinct."""
 
-    counts: Counter[str]
+    counts: dict[str, int]
     texts: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build made."""
+    """What a build made: images, failures, and the device codes among the images."""
 
     images: int
     failures: int
+    codes: int
 
 
 def pieces_of(problem: Problem, styles: Sequence[str]) -> list[Piece]:
@@ -112,14 +118,14 @@ def identify(piece: Piece, cache: Path, jobs: int) -> Identified:
         cubins=True,
     )
     texts = {key: text for key, text in pairs if identities[key].status == DISTINCT}
-    return Identified(Counter(identities.counts()), texts)
+    return Identified(identities.counts(), texts)
 
 
 def build(texts: dict[str, str], cache: Path, jobs: int, batch: int) -> Built:
     """Build the images of some mutants."""
     images = build_cubins(texts, cache, jobs=jobs, batch=batch)
-    good = sum(isinstance(image, CubinImage) for image in images.values())
-    return Built(good, len(images) - good)
+    good = [image for image in images.values() if isinstance(image, CubinImage)]
+    return Built(len(good), len(images) - len(good), len(set(good)))
 
 
 def kept_codes(cache: Path) -> int:
@@ -157,24 +163,26 @@ def measure(problems: Sequence[Problem], styles: Sequence[str], jobs: int) -> di
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(jobs, context, prepare) as pool,
     ):
-        cache, lone = Path(folder) / "pool", Path(folder) / "lone"
+        cache = Path(folder) / "run"
         cache.mkdir()
+        share = min(JOBS_OF_A_PIECE, jobs)
         found, preparation = in_turn(pool, pieces_of, [(p, styles) for p in problems])
         pieces = sorted((piece for some in found for piece in some), key=lambda p: -len(p.source))
         identified, identify_seconds = in_turn(
-            pool, identify, [(piece, cache, jobs) for piece in pieces]
+            pool, identify, [(piece, cache, share) for piece in pieces]
         )
-        counts = sum((i.counts for i in identified), Counter(dict.fromkeys(STATUSES, 0)))
+        counts = {status: sum(i.counts[status] for i in identified) for status in STATUSES}
         kept = kept_codes(cache)
         built, build_seconds = in_turn(
-            pool, build, [(i.texts, cache, jobs, 24) for i in identified]
+            pool, build, [(i.texts, cache, share, BATCH) for i in identified]
         )
         compiled = kept_codes(cache) - kept
-        texts = {key: text for i in identified for key, text in i.texts.items()}
-        step = max(1, len(texts) // LONE_MUTANTS)
-        sample = dict(sorted(texts.items())[::step][:LONE_MUTANTS])
-        _, single_seconds = in_turn(pool, build, [(sample, lone, 1, 1)])
-        single = kept_codes(lone)
+        texts = [pair for i in identified for pair in i.texts.items()]
+        batched, batched_seconds = in_turn(
+            pool, build, [(part, Path(folder) / "batched", 1, BATCH) for part in parts(texts, jobs)]
+        )
+        lone = dict(spread(texts, LONE_MUTANTS))
+        (single,), single_seconds = in_turn(pool, build, [(lone, Path(folder) / "lone", 1, 1)])
     generated, distinct = sum(counts.values()), counts[DISTINCT]
     return {
         "problems": [problem.id for problem in problems],
@@ -188,16 +196,29 @@ def measure(problems: Sequence[Problem], styles: Sequence[str], jobs: int) -> di
             "images": sum(b.images for b in built),
             "failures": sum(b.failures for b in built),
             "compiled": compiled,
-            "compiled_per_s": compiled / build_seconds,
         },
         "distinct_per_s": distinct / (identify_seconds + build_seconds),
-        "one_at_a_time": {
-            "seconds": single_seconds,
-            "compiled": single,
-            "compiled_per_s": single / single_seconds,
+        "code_generation": {
+            "batched": rate(sum(b.codes for b in batched), batched_seconds),
+            "one_at_a_time": rate(single.codes, single_seconds),
         },
-        "build_over_one_at_a_time": (compiled / build_seconds) / (single / single_seconds),
     }
+
+
+def rate(count: int, seconds: float) -> dict[str, float]:
+    """A count, the seconds it took, and their ratio."""
+    return {"codes": count, "seconds": seconds, "per_s": count / seconds}
+
+
+def spread(texts: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:
+    """About ``count`` of the texts, evenly spread, in order."""
+    return list(texts[:: max(1, len(texts) // count)])[:count]
+
+
+def parts(texts: Sequence[tuple[str, str]], jobs: int) -> list[dict[str, str]]:
+    """Batches of a sample that gives each of ``jobs`` processes the same number."""
+    sample = spread(texts, BATCHED_MUTANTS * jobs)
+    return [dict(sample[start : start + BATCH]) for start in range(0, len(sample), BATCH)]
 
 
 def chosen(names: Sequence[str], size: int) -> list[Problem]:
@@ -212,7 +233,7 @@ def chosen(names: Sequence[str], size: int) -> list[Problem]:
 def report(result: dict[str, Any]) -> str:
     """The result as lines to read."""
     facts, counts, built = result["machine"], result["counts"], result["build"]
-    lone = result["one_at_a_time"]
+    batched, lone = result["code_generation"].values()
     return "\n".join(
         [
             f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']},"
@@ -223,13 +244,13 @@ def report(result: dict[str, Any]) -> str:
             " + duplicate {duplicate} + distinct {distinct}".format(**counts),
             f"identify       {result['identify']['seconds']:7.1f} s"
             f" {result['identify']['mutants_per_s']:7.1f} mutants/s",
-            f"build          {built['seconds']:7.1f} s {built['compiled_per_s']:7.1f} compiled/s"
-            f" ({built['compiled']} compiled, {built['images']} images,"
-            f" {built['failures']} failures)",
-            f"one at a time  {lone['seconds']:7.1f} s {lone['compiled_per_s']:7.1f} compiled/s"
-            f" ({lone['compiled']} compiled)",
-            f"build over one at a time: {result['build_over_one_at_a_time']:.1f}",
+            f"build          {built['seconds']:7.1f} s; {built['compiled']} codes compiled,"
+            f" {built['images']} images, {built['failures']} failures",
             f"distinct mutants, identified and built: {result['distinct_per_s']:.1f} per second",
+            f"code generation in batches    {batched['codes']:5} codes {batched['seconds']:6.1f} s"
+            f" {batched['per_s']:7.1f}/s",
+            f"one at a time, one process    {lone['codes']:5} codes {lone['seconds']:6.1f} s"
+            f" {lone['per_s']:7.1f}/s; batches over this: {batched['per_s'] / lone['per_s']:.1f}",
         ]
     )
 

@@ -159,13 +159,14 @@ class Admission:
 class AdmissionOptions:
     """What to try each problem on. ``shrink`` leaves the own suite's problems as they are.
 
-    ``mutants`` asks for a census of the mutants of all rules.
+    ``mutants`` asks for a census of the mutants of all rules, or of a ``sample`` of so many.
     """
 
     shrink: bool
     gate: GateOptions
     jobs: int = 1
     mutants: bool = False
+    sample: int | None = None
 
 
 def admissions(
@@ -268,7 +269,9 @@ def admission(
     if options.mutants and not made["refused"]:
         chosen = [(c, r["styles"]) for c, r in zip(calls, made["calls"], strict=True)]
         rules = tuple(rule.id for rule in RULES)
-        found = run_task(population.census, problem.id, chosen, tools.cache, rules, "auto")
+        found = run_task(
+            population.census, problem.id, chosen, tools.cache, rules, "auto", options.sample
+        )
         counts = tuple(MutantCount(*what, count) for what, count in sorted(found.items()))
     facts = _facts(made, report, stage, time.monotonic() - start, calls)
     return replace(facts, mutants=counts)

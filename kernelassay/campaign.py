@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelassay import __version__, plan
+from kernelassay import __version__, executors, plan
 from kernelassay.cost import guess
 from kernelassay.engines import Agenda, Engine, Lane, LocalEngine, Reporter
 from kernelassay.engines.agenda import Cost
 from kernelassay.errors import NothingToTestError
-from kernelassay.execute.cpu.toolchain import find_compiler
-from kernelassay.execute.toolbox import CpuToolbox
+from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.lazy import LAZY
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
+from kernelassay.protocols import PROTOCOLS
 from kernelassay.session import Session, inputs_of
 
 STOP_SECONDS = 15.0
@@ -31,12 +32,18 @@ STOP_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What to run, in how many lanes. Two runs of equal problems and options have one digest."""
+    """What to run, in how many lanes. Two runs of equal problems and options have one digest.
+
+    ``cuda`` has the options of the CUDA executor, ``devices`` the numbers of the GPUs it uses; None
+    is the CPU executor.
+    """
 
     problems: tuple[Problem, ...]
     options: PlanOptions
     jobs: int
     refused: tuple[tuple[Problem, str], ...] = ()
+    cuda: CudaOptions | None = None
+    devices: tuple[int, ...] = (0,)
 
     def manifest(self) -> dict[str, Any]:
         """The plan's identity, with the facts of this machine."""
@@ -44,23 +51,26 @@ class Campaign:
 
         from kernelassay.compile import nvrtc
 
-        compiler = find_compiler()
         return {
             "version": __version__,
             "machine": machine(),
             "torch": torch.__version__,
+            # PyTorch's switches, which only a GPU heeds; both stand as the references ran.
             "tf32": {
-                "matmul": torch.backends.cuda.matmul.allow_tf32,
-                "cudnn": torch.backends.cudnn.allow_tf32,
+                "matmul": False if self.cuda else torch.backends.cuda.matmul.allow_tf32,
+                "cudnn": self.cuda.tf32 if self.cuda else torch.backends.cudnn.allow_tf32,
             },
-            "executor": "cpu",
-            "compiler": compiler.version,
+            **executors.facts(self.cuda),
             "identity": self.options.backend,
             "nvrtc": nvrtc.version() if self.options.backend == "nvrtc" else None,
             "max_inputs": self.options.max_inputs,
             "rules": [rule.id for rule in self.options.rules],
             "styles": list(self.options.styles),
             "quick": self.options.quick,
+            "scale": self.options.scale,
+            "sample": self.options.sample,
+            "cells": self.options.cells,
+            "protocols": [p.name for p in PROTOCOLS] if self.options.cells == LAZY else None,
             "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},
         }
 
@@ -117,7 +127,9 @@ def run(
     for problem, reason in campaign.refused:
         session.write_plan(problem.id, plan.refused_plan(problem, reason))
     if engine is None:
-        engine = LocalEngine(CpuToolbox.at(session.images if images is None else images))
+        make = executors.tools(campaign.cuda)
+        tools = make(session.images if images is None else images)
+        engine = LocalEngine(tools, campaign.devices)
     agenda = Agenda(campaign.problems, cost)
     # There may be more lanes than problems: a worker is started only for a lane that has work.
     lanes = [
@@ -144,7 +156,7 @@ def run(
 
 
 def total_cells(plans: Sequence[dict[str, Any]]) -> int:
-    """The number of cells that some plans ask for (controls and originals left out)."""
+    """The number of cells in whole rows of some plans (controls and originals left out)."""
     return sum(
         sum(1 for _ in inputs_of(p))
         * (

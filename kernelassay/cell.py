@@ -19,9 +19,10 @@ ILLEGAL_ADDRESS = "illegal-address"
 MISALIGNED_ADDRESS = "misaligned-address"
 OUT_OF_MEMORY = "out-of-memory"
 INFRASTRUCTURE = "infrastructure"
+IMPLIED = "implied"
 STOPS = (CRASH, TIMEOUT, LAUNCH_FAILURE, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY)
 """Outcomes that say the kernel itself did not end as it should."""
-OUTCOMES = (OK, *STOPS, INFRASTRUCTURE)
+OUTCOMES = (OK, *STOPS, INFRASTRUCTURE, IMPLIED)
 
 VIEWS = ("seen", "poisoned", "exact")
 
@@ -40,21 +41,40 @@ class Cell:
     - ``exact``: against the float64 reference, unwritten elements as NaN; decides kill witnesses.
 
     They are ``None`` unless ``outcome`` is ``ok``. ``output_digest`` covers the final output's
-    bytes (unwritten elements as zero).
+    bytes (unwritten elements as zero). An ``implied`` cell was not measured, since ``detail`` made
+    it needless; ``infected`` and ``propagated`` are then ``None``.
     """
 
     candidate: str
     input: str
     outcome: str
     detail: str
-    infected: bool
-    propagated: bool
+    infected: bool | None
+    propagated: bool | None
     unwritten: int
     findings: tuple[Finding, ...]
     output_digest: str
     seen: Verdict | None
     poisoned: Verdict | None
     exact: Verdict | None
+
+    @classmethod
+    def implied(cls, candidate: str, input_id: str, reason: str) -> Cell:
+        """The cell of a candidate that was not run, with the reason."""
+        return cls(
+            candidate=candidate,
+            input=input_id,
+            outcome=IMPLIED,
+            detail=reason,
+            infected=None,
+            propagated=None,
+            unwritten=0,
+            findings=(),
+            output_digest="",
+            seen=None,
+            poisoned=None,
+            exact=None,
+        )
 
     def row(self) -> dict[str, Any]:
         """The flat record that is stored."""

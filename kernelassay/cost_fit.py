@@ -43,7 +43,7 @@ class Sample:
 
 def fit(units: Iterable[UnitTiming], machine: Machine, provenance: str) -> Machine:
     """``machine`` with what the timings of units tell; what they do not tell stays."""
-    known = [unit for unit in units if unit.work is not None and unit.timing.kernels]
+    known = [unit for unit in units if unit.work is not None]
     fitted = fit_kernels(_kernel_samples(known), machine, provenance)
     table = dict(fitted.table)
     for kind, samples in _other_samples(known).items():
@@ -87,11 +87,13 @@ def _other_samples(units: Iterable[UnitTiming]) -> dict[str, list[Sample]]:
     for unit in units:
         work, timing = unit.work, unit.timing
         assert work is not None
-        found[PREPARE].append(Sample(work.forward, timing.prepare))
+        if timing.prepare:
+            found[PREPARE].append(Sample(work.forward, timing.prepare))
         calls = [work.calls[call_and_style(name)[0]] for name in timing.kernels]
-        total, count = sum((call.kernel + call.after for call in calls), Work()), len(calls)
-        mean = Work(total.flops // count, total.bytes // count)
-        found[ORIGINAL].append(Sample(mean, timing.fixed / count))
+        if calls:
+            total, count = sum((call.kernel + call.after for call in calls), Work()), len(calls)
+            mean = Work(total.flops // count, total.bytes // count)
+            found[ORIGINAL].append(Sample(mean, timing.fixed / count))
         for original, runs in timing.runs.items():
             name, style = call_and_style(original)
             call = work.calls[name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from kernelassay.problem import Lever, Problem
@@ -32,6 +33,17 @@ _WINDOW_WORDS = frozenset({"kernel", "pool", "maxpool", "avgpool"})
 
 Verdict = Literal["fits", "too-large", "refused"]
 Overrides = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """Sizes, of levers and literals, that make a problem small; ``reason`` says why there are none.
+
+    No sizes and no reason: the official sizes are small.
+    """
+
+    sizes: Overrides = ()
+    reason: str = ""
 
 
 def shape_overrides(

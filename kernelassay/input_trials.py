@@ -7,14 +7,25 @@ runs: everything here EXECUTES it, in a worker only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from kernelassay.dataless import draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.gate import VALIDITY_TOLERANCE
-from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Overrides, Verdict
-from kernelassay.inputs import CHOICE_LIMIT, FULL, SMALL_WORK, InputSpec, battery, materialise
+from kernelassay.input_shapes import GROWTH, SMALL_VOLUME, Overrides, Small, Verdict
+from kernelassay.inputs import (
+    CHECKERS,
+    CHOICE_LIMIT,
+    FULL,
+    SMALL_WORK,
+    InputSpec,
+    battery,
+    beside,
+    materialise,
+    official_inputs,
+    verified_inputs,
+)
 from kernelassay.measure import TooLargeError, measure
 from kernelassay.problem import Problem, load
 from kernelassay.references import disagreement
@@ -25,12 +36,14 @@ from kernelassay.user.whole import accepts
 class Settled:
     """The inputs of a problem; and ``moves``, each of one size alone, that keep its graph.
 
-    ``frozen`` names the sizes that change the graph itself when they move.
+    ``frozen`` names the sizes that change the graph itself when they move. ``base`` has the sizes
+    that moves start from, where those are not the problem's own; the moves include them.
     """
 
     specs: tuple[InputSpec, ...]
     moves: tuple[Overrides, ...]
     frozen: frozenset[str]
+    base: Overrides = ()
 
 
 def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]:
@@ -87,6 +100,33 @@ def settle(
         frozen=frozen,
     )
     return Settled(specs, moves, frozen)
+
+
+def settle_official(
+    problem: Problem,
+    small: Small,
+    size: str = FULL,
+    signature: Callable[[Overrides], str] | None = None,
+) -> Settled:
+    """The inputs of a problem that runs at its official sizes.
+
+    These are what checkers draw, at those sizes, then the battery of the problem at ``small`` ones,
+    if there are any. Only the latter is executed. ``size`` and ``signature`` are as for
+    :func:`settle`.
+    """
+    drawn = (*official_inputs(), *verified_inputs())
+    if small.reason:
+        return Settled(drawn, (), frozenset())
+    base = dict(small.sizes)
+
+    def merged(moved: Overrides) -> Overrides:
+        return tuple(sorted({**base, **dict(moved)}.items()))
+
+    traced = None if signature is None else lambda moved: signature(merged(moved))
+    settled = settle(replace(problem, shrunk=small.sizes), size, traced)
+    specs = tuple(beside(s, small.sizes) for s in settled.specs if s.group not in CHECKERS)
+    moves = tuple(map(merged, settled.moves))
+    return Settled((*drawn, *specs), moves, settled.frozen, small.sizes)
 
 
 def _moves(

@@ -43,11 +43,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A named change of one float32 tensor of rank 1 or more; the shape stays."""
+    """A named change of one float32 tensor of rank 1 or more; the shape stays.
+
+    A ``plain`` one is a checker's own: it is applied to every floating-point tensor as it is, in
+    its dtype and on its device, whatever structure its values show.
+    """
 
     name: str
     what: str
     apply: Callable[[torch.Tensor, Source], torch.Tensor]
+    plain: bool = False
 
 
 def _scaled(factor: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
@@ -195,6 +200,9 @@ _ALL = (
     Transform("wide", "magnitudes from 2^-20 to 2^21, evenly by exponent", _wide),
     Transform("sorted-descending", "both signs, rows in falling order", _descending),
     Transform("ties", "few distinct values, extremes more than once", _ties),
+    Transform("verified-x3", "every float tensor times 3", _scaled(3.0), plain=True),
+    Transform("verified-x0.01", "every float tensor times 0.01", _scaled(0.01), plain=True),
+    Transform("verified-x-1", "every float tensor times -1", _scaled(-1.0), plain=True),
 )
 TRANSFORMS: dict[str, Transform] = {transform.name: transform for transform in _ALL}
 
@@ -207,10 +215,18 @@ def generator_for(seed: int, index: int) -> torch.Generator:
 def transformed(drawn: Sequence[Any], transform: Transform, seed: int) -> list[Any]:
     """The drawn inputs with ``transform`` applied to every float tensor, within its domain.
 
-    Integers, booleans, scalars, empty tensors and labels stay as drawn.
+    Integers, booleans, scalars, empty tensors and labels stay as drawn. A plain transform knows no
+    domain and no labels: integers, booleans and scalars alone stay.
     """
     if transform.name == "official":
         return list(drawn)
+    if transform.plain:
+        return [
+            transform.apply(value, Source(generator_for(seed, index)))
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+            else value
+            for index, value in enumerate(drawn)
+        ]
     result: list[Any] = []
     first: torch.Tensor | None = None
     for index, value in enumerate(drawn):

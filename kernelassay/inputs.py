@@ -12,7 +12,8 @@ import ast
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelassay.errors import (
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     import torch
 
 GIVEN = "given:"
+CHECKERS = ("official", "verified")
+"""The groups of inputs that checkers draw."""
+SMALL = "small/"
+"""Begins the id of an input at small sizes of a problem that runs at its official ones."""
 FULL_BATTERY = 39
 MOST_SHAPES = 12
 QUICK_BATTERY = 22
@@ -172,6 +177,16 @@ def official_inputs() -> tuple[InputSpec, ...]:
     )
 
 
+def verified_inputs() -> tuple[InputSpec, ...]:
+    """What KernelBench-Verified adds to the first official input: its values times 3, 0.01 and -1.
+
+    Its fourth input, times 1, is the first official one.
+    """
+    seed = official_seeds(1)[0]
+    names = ("verified-x3", "verified-x0.01", "verified-x-1")
+    return tuple(InputSpec(name, "verified", seed, name) for name in names)
+
+
 def battery(
     problem: Problem,
     *,
@@ -263,6 +278,12 @@ def _shape_inputs(
         )
 
 
+def beside(spec: InputSpec, sizes: Overrides) -> InputSpec:
+    """An input of a problem scaled to ``sizes``, as a small input of the problem itself."""
+    overrides = tuple(sorted({**dict(sizes), **dict(spec.overrides)}.items()))
+    return replace(spec, id=f"{SMALL}{spec.id}", overrides=overrides)
+
+
 def has_parameters(problem: Problem) -> bool:
     """Whether the source mentions a parameter, or a torch module that has some."""
     stems = ("Linear", "Conv", "Norm", "Embedding", "LSTM", "GRU", "RNN", "Attention", "Bilinear")
@@ -280,37 +301,63 @@ def has_parameters(problem: Problem) -> bool:
 
 
 def materialise(
-    loaded: LoadedProblem, spec: InputSpec
+    loaded: LoadedProblem, spec: InputSpec, device: torch.device | None = None
 ) -> tuple[list[Any], dict[str, torch.Tensor]]:
-    """The inputs and the model's state dict of ``spec``.
+    """The inputs and the model's state dict of ``spec``, on ``device`` or else on the CPU.
 
-    ``loaded`` must have been loaded with ``dict(spec.overrides)``. Tensors are on the CPU. Raises
+    ``loaded`` must have been loaded with ``dict(spec.overrides)``. With a device, what checkers
+    draw at the official sizes is drawn there: the same distribution, another stream. All else is
+    made on the CPU and moved, so that it is the same bytes everywhere. Raises
     ``UsageError`` for an unknown transform, layout or parameters, ``ProblemError`` when the
     problem cannot draw or build at these sizes.
     """
-    from kernelassay.input_values import TRANSFORMS, transformed
-
     if dict(loaded.overrides) != dict(spec.overrides):
         raise UsageError(
             f"needs the sizes {dict(spec.overrides)}, the problem has {dict(loaded.overrides)}",
             where=spec.id,
             hint="load the problem with the input's overrides",
         )
+    values, state = _values(loaded, spec, device), _state(loaded, spec)
+    if device is None:
+        return values, state
+    return [moved(x, device) for x in values], {n: moved(x, device) for n, x in state.items()}
+
+
+def _values(loaded: LoadedProblem, spec: InputSpec, device: torch.device | None) -> list[Any]:
+    from kernelassay.input_values import TRANSFORMS, transformed
+
     if spec.transform.startswith(GIVEN):
         import torch
 
-        return list(torch.load(spec.transform.removeprefix(GIVEN))), _state(loaded, spec)
+        return list(torch.load(spec.transform.removeprefix(GIVEN)))
     if spec.transform not in TRANSFORMS:
         raise unknown_name("transform", spec.transform, TRANSFORMS)
     if spec.layout not in ("contiguous", "strided"):
         raise unknown_name("layout", spec.layout, ("contiguous", "strided"))
-    values = transformed(loaded.draw(spec.seed), TRANSFORMS[spec.transform], spec.seed)
-    return in_layout(values, spec), _state(loaded, spec)
+    there = device is not None and spec.group in CHECKERS and not spec.overrides
+    with device if device is not None and there else nullcontext():
+        drawn = loaded.draw(spec.seed)
+    values = transformed(drawn, TRANSFORMS[spec.transform], spec.seed)
+    return in_layout(values, spec)
 
 
 def in_layout(values: list[Any], spec: InputSpec) -> list[Any]:
     """Contiguous inputs in the layout of ``spec``."""
     return [_strided(value) for value in values] if spec.layout == "strided" else values
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """``value`` on ``device`` in its own strides, which ``Tensor.to`` keeps of dense ones only."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.device == device:
+        return value
+    if value.is_contiguous():
+        return value.to(device)
+    spans = zip(value.shape, value.stride(), strict=True)
+    length = 1 + sum((extent - 1) * stride for extent, stride in spans)
+    memory = value.as_strided((length,), (1,))
+    return memory.to(device).as_strided(value.shape, value.stride())
 
 
 def digest(inputs: Sequence[Any]) -> str:

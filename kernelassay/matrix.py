@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kernelassay.cell import INFRASTRUCTURE, OK
+from kernelassay.cell import IMPLIED, INFRASTRUCTURE, OK, STOPS
 from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.gate import HEADROOM
 from kernelassay.joined import Cells
 from kernelassay.oracle import AcceptanceRule
+from kernelassay.protocols.protocol import Protocol
 from kernelassay.session import inputs_of
 
 Bools = NDArray[np.bool_]
@@ -58,27 +59,38 @@ class ProblemMatrix:
         """Cells that an infrastructure error cost: neither accepted nor rejected by anybody."""
         return np.asarray(self.columns["outcome"] == INFRASTRUCTURE)
 
+    @cached_property
+    def implied(self) -> Bools:
+        """Cells that were not measured, since others decided enough: no evidence of anything."""
+        return np.asarray(self.columns["outcome"] == IMPLIED)
+
     def rows(self, names: Sequence[str]) -> NDArray[np.intp]:
         """Row numbers of some candidates."""
         return np.array([self.index[name] for name in names], dtype=np.intp)
 
-    def positions(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Column numbers of some inputs; :class:`SessionError` if one was not measured."""
-        missing = [name for name in names if name not in self.inputs]
+    def positions(self, protocol: Protocol) -> NDArray[np.intp]:
+        """Columns of the inputs a protocol judges by; :class:`SessionError` if one is missing."""
+        missing = protocol.missing_in(self.plan)
         if missing:
             raise SessionError(
                 f"inputs not measured: {', '.join(missing)}",
                 where=self.problem,
-                hint="the protocol asks for inputs that this session does not hold",
+                hint=f"{protocol.name} asks for inputs that this session does not hold",
             )
+        names = protocol.inputs_in(self.plan)
         return np.array([self.inputs.index(name) for name in names], dtype=np.intp)
 
     def accepted(self, rule: AcceptanceRule, view: str) -> Bools:
-        """Which cells an acceptance rule passes; a crash or a timeout never passes."""
+        """Which cells an acceptance rule passes; one that stopped, or was not run, never passes."""
         form = "critical_tolerance" if rule.form == "sum" else "critical_max_rule"
         with np.errstate(invalid="ignore"):
             passes = self.ran & (self.columns[f"{view}_{form}"] <= rule.tolerance)
         return np.asarray(passes & self._nonfinite_ok(rule, view))
+
+    def rejected_by(self, protocol: Protocol) -> Bools:
+        """Measured cells that a protocol's rule does not pass; lost and implied ones are none."""
+        accepted = self.accepted(protocol.rule_for(self.narrow_outputs), protocol.view)
+        return np.asarray(~(accepted | self.lost | self.implied))
 
     def _nonfinite_ok(self, rule: AcceptanceRule, view: str) -> Bools:
         def column(name: str) -> NDArray[Any]:
@@ -141,7 +153,7 @@ class ProblemMatrix:
 
     def stopping(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by a crash, a hang or a failed launch on a valid input."""
-        stopped = np.isin(self.columns["outcome"], ("crash", "timeout", "launch-failure"))
+        stopped = np.isin(self.columns["outcome"], STOPS)
         return np.asarray(stopped & ~np.isnan(self._row_limits(tolerance)))
 
 
@@ -173,32 +185,37 @@ def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
 
 
 def _problem(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
-    inputs = tuple(record["id"] for record in inputs_of(plan))
-    tables = [session.read_cells(plan["problem"]["id"], name) for name in inputs]
-    names = [table.column("candidate").to_pylist() for table in tables]
-    candidates = tuple(sorted(set(names[0]).intersection(*names[1:])))
+    names = [record["id"] for record in inputs_of(plan)]
+    found = of_tables(plan, {n: session.read_cells(plan["problem"]["id"], n) for n in names})
     required = {m["id"] for m in plan["mutants"] if measured(m)}
     required |= {b["id"] for b in plan["benign"] if not b["unsupported"]}
     required |= {f"original/{call['id']}/{s}" for call in plan["calls"] for s in call["styles"]}
     required.add("control/forced-failure")
-    absent = required.difference(candidates)
+    absent = required.difference(found.candidates)
     if absent:
         raise SessionError(
             f"cells are missing for {len(absent)} candidates ({min(absent)} ...)",
             where=plan["problem"]["id"],
             hint="remove this problem's folder under cells/ and start the run again",
         )
+    return found
+
+
+def of_tables(plan: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> ProblemMatrix:
+    """The matrix of some inputs of a planned problem, from their cells: those of all candidates."""
+    names = [table.column("candidate").to_pylist() for table in tables.values()]
+    candidates = tuple(sorted(set(names[0]).intersection(*names[1:])))
     orders = []
     for column in names:
         position = {name: row for row, name in enumerate(column)}
         orders.append(pa.array([position[name] for name in candidates]))
-    aligned = [table.take(order) for table, order in zip(tables, orders, strict=True)]
+    aligned = [table.take(order) for table, order in zip(tables.values(), orders, strict=True)]
     columns = {
         field.name: np.stack([_array(table.column(field.name)) for table in aligned], axis=1)
-        for field in tables[0].schema
+        for field in aligned[0].schema
         if field.name not in ("candidate", "input")
     }
-    return ProblemMatrix(plan, candidates, inputs, columns)
+    return ProblemMatrix(plan, candidates, tuple(tables), columns)
 
 
 def _own(record: Mapping[str, Any], style: str) -> float:

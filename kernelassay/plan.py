@@ -19,15 +19,26 @@ from kernelassay.errors import KernelassayError, UnsupportedError
 from kernelassay.execute.bench import ORIGINAL
 from kernelassay.execute.messages import Arguments, CallInfo
 from kernelassay.execute.worker import UnitResult, Worker
+from kernelassay.input_shapes import Small
 from kernelassay.inputs import FULL, QUICK, InputSpec
+from kernelassay.lazy import ROWS
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
+from kernelassay.small import small_sizes_limited
+
+OWN, OFFICIAL = "own", "official"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What a plan depends on besides the problem."""
+    """What a plan depends on besides the problem, and which of its ``cells`` are measured.
+
+    ``scale`` is :data:`OWN`, all inputs at the problem's sizes or near them, or :data:`OFFICIAL`,
+    what checkers draw at those sizes and the battery at small ones. ``sample`` is the most mutants
+    of a problem, of all that its rules generate; None means all.
+    ``cells`` is ``lazy.ROWS`` or ``lazy.LAZY``.
+    """
 
     rules: tuple[Rule, ...]
     quick: bool
@@ -36,13 +47,17 @@ class PlanOptions:
     styles: tuple[str, ...] = styles.DEFAULT
     given: tuple[InputSpec, ...] = ()
     """Inputs that somebody handed over, measured after the battery's."""
+    scale: str = OWN
+    sample: int | None = None
+    cells: str = ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
     """What the gate runs: a battery, its first ``max_inputs`` inputs, and benign rewrites or not.
 
-    Without ``rewrites`` the benign variants are the other styles alone.
+    Without ``rewrites`` the benign variants are the other styles alone. ``scale`` is as in
+    :class:`PlanOptions`.
     """
 
     battery: str = FULL
@@ -50,6 +65,7 @@ class GateOptions:
     rewrites: bool = True
     styles: tuple[str, ...] = styles.DEFAULT
     given: tuple[InputSpec, ...] = ()
+    scale: str = OWN
 
 
 Progress = Callable[[str], None]
@@ -79,7 +95,13 @@ def make_plan(
     dropped.
     """
     size = QUICK if options.quick else FULL
-    gating = GateOptions(size, options.max_inputs, styles=options.styles, given=options.given)
+    gating = GateOptions(
+        size,
+        options.max_inputs,
+        styles=options.styles,
+        given=options.given,
+        scale=options.scale,
+    )
     base, calls = admit(
         problem, worker, tools, gating, run=run, progress=progress, measured=measured
     )
@@ -87,14 +109,17 @@ def make_plan(
         return base
     try:
         progress("mutating and compiling")
-        base["mutants"] = run(
+        base["mutants"], generated = run(
             population.mutant_records,
             problem.id,
             [(c, r["styles"]) for c, r in zip(calls, base["calls"], strict=True)],
             tools,
             tuple(rule.id for rule in options.rules),
             options.backend,
+            options.sample,
         )
+        if options.sample is not None:
+            base["generated"] = generated
     except KernelassayError as error:
         base["refused"] = str(error)
     return base
@@ -123,8 +148,14 @@ def admit(
         progress("compiling the correct kernels")
         correct = _correct_kernels(problem, calls, tools, run, options)
         base["benign"] = correct.records()
+        small: Small | None = None
+        if options.scale == OFFICIAL:
+            progress("scaling down")
+            small = run(small_sizes_limited, problem)
+            if small.reason:
+                base["without_small_inputs"] = small.reason
         progress("checking inputs")
-        found = worker.battery(options.battery)
+        found = worker.battery(options.battery, small)
         chosen = _chosen(problem, found.specs, options)
         given = _gate(base, problem, worker, correct, chosen, measured)
         calls = tuple(with_known(call, given, found.tried) for call in calls)

@@ -6,8 +6,9 @@ These functions are pure text work and compilation; a campaign runs them in proc
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -177,19 +178,33 @@ def mutant_records(
     tools: Toolbox,
     rules: Sequence[str],
     backend: str,
-) -> list[dict[str, Any]]:
+    sample: int | None = None,
+) -> tuple[list[dict[str, Any]], int]:
     """Generate, identify and compile the mutants of calls in the styles named beside them.
 
-    Returns their records as a plan stores them. ``rules`` are rule ids, ``backend`` as in
-    :func:`classify.classify`. Equivalence and duplication are told within one style.
+    Returns their records as a plan stores them, and how many were generated: with ``sample``, only
+    so many are identified and compiled (see :func:`sampled`). ``rules`` are rule ids, ``backend``
+    as in :func:`classify.classify`. Equivalence and duplication are told within one style.
     """
-    records, texts = _identified(problem, calls, tools.cache, rules, backend, tools.jobs)
+    records, texts, generated = _identified(
+        problem, calls, tools.cache, rules, backend, sample, tools.jobs
+    )
     images = tools.build(texts)
     for record in records:
         image = images.get(record["id"])
         if isinstance(image, BuildFailure):
             record["unsupported"] = image.unsupported or image.log[:500]
-    return records
+    return records, generated
+
+
+def sampled(ids: Iterable[str], size: int | None) -> frozenset[str]:
+    """The ``size`` of ``ids`` with the smallest hashes: uniform, and the same on every machine.
+
+    A smaller sample is part of a larger one. None means all.
+    """
+    return frozenset(
+        sorted(ids, key=lambda name: (hashlib.sha256(name.encode()).digest(), name))[:size]
+    )
 
 
 def census(
@@ -198,12 +213,13 @@ def census(
     cache: Path,
     rules: Sequence[str],
     backend: str,
+    sample: int | None = None,
 ) -> dict[tuple[str, str, str, str], int]:
     """How many mutants there are, by style, family, rule and status; nothing is built to run.
 
     The parameters are those of :func:`mutant_records`.
     """
-    records, _ = _identified(problem, calls, cache, rules, backend)
+    records, _, _ = _identified(problem, calls, cache, rules, backend, sample)
     return dict(Counter((r["style"], r["family"], r["rule"], r["status"]) for r in records))
 
 
@@ -213,15 +229,23 @@ def _identified(
     cache: Path,
     rules: Sequence[str],
     backend: str,
+    sample: int | None,
     jobs: int = 1,
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The records of all mutants, and the texts of the distinct ones by id."""
+) -> tuple[list[dict[str, Any]], dict[str, str], int]:
+    """The records of the mutants, the texts of the distinct ones by id, and how many there were."""
     chosen = select(rules)
     records: list[dict[str, Any]] = []
     texts: dict[str, str] = {}
-    for call, style in ((call, style) for call, styles in calls for style in styles):
+    pairs = [(call, style) for call, styles in calls for style in styles]
+    every = [
+        mutants(c.sources[style], problem=problem, call=c.id, style=style, rules=chosen).mutants
+        for c, style in pairs
+    ]
+    ids = [mutant.id for found in every for mutant in found]
+    wanted = sampled(ids, sample)
+    for (call, style), generated in zip(pairs, every, strict=True):
         source = call.sources[style]
-        found = mutants(source, problem=problem, call=call.id, style=style, rules=chosen).mutants
+        found = [mutant for mutant in generated if mutant.id in wanted]
         identities = classify.classify(
             source,
             [(m.id, m.source) for m in found],
@@ -249,4 +273,4 @@ def _identified(
             records.append(record)
             if identity.status == "distinct":
                 texts[mutant.id] = mutant.source
-    return records, texts
+    return records, texts, len(ids)

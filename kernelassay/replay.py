@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from kernelassay import executors
 from kernelassay import plan as plans
-from kernelassay.cell import Cell
+from kernelassay.cell import IMPLIED, Cell
 from kernelassay.errors import SessionError, UsageError, unknown_name
 from kernelassay.execute.bench import ORIGINAL, Candidate
-from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.execute.worker import Worker
 from kernelassay.population import candidates_of
 from kernelassay.problem import Problem, read_problem
@@ -20,7 +20,10 @@ from kernelassay.session import Session, inputs_of
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replayed cell beside the stored one; ``differences`` names the fields that differ."""
+    """A replayed cell beside the stored one; ``differences`` names the fields that differ.
+
+    An implied cell has nothing to differ from: what it would have been is ``again``.
+    """
 
     problem: str
     stored: Cell
@@ -48,6 +51,8 @@ class Replay:
             )
         lines += [f"finding: {f.kind} x{f.count}: {f.detail}" for f in cell.findings]
         same = "identical to the stored cell" if not self.differences else "DIFFERS"
+        if self.stored.outcome == IMPLIED:
+            same = f"the session did not measure this cell: {self.stored.detail}"
         return "\n".join([*lines, f"replay: {same}"])
 
 
@@ -58,7 +63,7 @@ def replay_cell(
     problem: str | None = None,
     kernelbench: Path | None = None,
 ) -> Replay:
-    """Run one cell again in a fresh worker.
+    """Run one cell again in a fresh worker, or for the first time if it is an implied one.
 
     Raises :class:`UsageError` for unknown names and :class:`SessionError` if the problem file
     changed since.
@@ -67,7 +72,7 @@ def replay_cell(
     record = _input(made, input_id)
     name = made["problem"]["id"]
     stored = _stored(session, name, candidate, input_id)
-    tools = CpuToolbox.at(session.images)
+    tools = executors.tools(executors.recorded(session.manifest))(session.images)
     originals, candidates = candidates_of(made, tools)
     by_id: dict[str, Candidate] = {c.id: c for c in (*originals.values(), *candidates)}
     worker = Worker(tools)
@@ -89,7 +94,8 @@ def replay_cell(
     differing = tuple(
         field.name
         for field in fields(Cell)
-        if repr(getattr(stored, field.name)) != repr(getattr(again, field.name))
+        if stored.outcome != IMPLIED
+        and repr(getattr(stored, field.name)) != repr(getattr(again, field.name))
     )
     return Replay(name, stored, again, differing)
 

@@ -44,6 +44,9 @@ INPUT_FIELDS = {
     "valid": pa.bool_(),
     "reason": pa.string(),
 }
+SINCE = {"cells": "rows", "protocols": None}
+"""What a manifest means that was written before it told these fields."""
+
 VOLATILE = ("created", "machine", "seconds", "path")
 
 
@@ -106,7 +109,7 @@ class Session:
                 hint="name a new directory for the session",
             )
         lock = _acquire(root / "lock")
-        wanted = {"format": FORMAT, **manifest}
+        wanted = {"format": FORMAT, **SINCE, **manifest}
         if path.exists():
             session = cls.open(root)
             session._lock = lock
@@ -137,7 +140,7 @@ class Session:
                 where=str(root),
                 hint="run again into a new directory, or use the version that wrote it",
             )
-        return cls(root, manifest, None)
+        return cls(root, {**SINCE, **manifest}, None)
 
     def close(self) -> None:
         """Release the lock."""

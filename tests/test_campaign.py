@@ -20,7 +20,6 @@ from kernelassay.machines import MACHINES
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import read_problem
-from kernelassay.protocols import PROTOCOLS
 from kernelassay.session import Session
 from kernelassay.suite import suite_problems
 
@@ -42,11 +41,10 @@ class Silent:
         pass
 
 
-def campaign(names=NAMES, jobs=1):
+def campaign(names=NAMES, jobs=1, **chosen):
     problems = tuple(p for p in suite_problems() if p.id in names)
-    options = PlanOptions(
-        select(RULES), quick=True, backend=campaigns.identity_backend(), max_inputs=8
-    )
+    backend = campaigns.identity_backend()
+    options = PlanOptions(select(RULES), quick=True, backend=backend, max_inputs=8, **chosen)
     return campaigns.Campaign(problems, options, jobs)
 
 
@@ -71,11 +69,12 @@ def test_two_runs_have_one_digest(finished, tmp_path):
 
 
 def test_the_official_check_gets_a_score_with_closing_buckets(finished):
-    result = audit_sessions([Session.open(finished[0])], PROTOCOLS, 1e-2)
+    result = audit_sessions([Session.open(finished[0])], None, 1e-2)
     assert result.problems == len(NAMES)
     assert result.account.witnessed > 0
     loose, tight = result.scores
     assert 0 < loose.detection.count <= tight.detection.count <= tight.detection.total
+    assert set(result.not_scored) == {"kernelbench-verified", "kernelbench-verified-inputs"}
 
 
 def test_the_correct_kernels_have_no_finding(finished):

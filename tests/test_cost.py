@@ -16,11 +16,11 @@ from kernelassay.cost import ANY, CANDIDATE, ORIGINAL, PREPARE, Coefficients, Ma
 from kernelassay.cost_fit import Sample, fit, fit_coefficients, spearman
 from kernelassay.machines import MACHINES
 from kernelassay.problem import Lever, Problem
-from kernelassay.protocols import PROTOCOLS
 from kernelassay.session import Session, inputs_of
 from kernelassay.timing import (
     PLAN,
     CallWork,
+    Losses,
     PlanClock,
     PlanTiming,
     Replacement,
@@ -228,6 +228,48 @@ def test_timings_survive_storage():
     assert PlanTiming.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+steps = st.tuples(st.sampled_from(("heard", "lose", "resume", "pass")), st.floats(0, 100))
+
+
+@given(st.lists(steps))
+def test_what_lost_processes_cost_is_no_more_than_went_by_and_no_moment_counts_twice(course):
+    passed, deaths = 0.0, 0
+    losses = Losses(lambda: passed)
+    losses.begin()
+    for step, seconds in course:
+        passed += seconds
+        if step == "heard":
+            losses.heard()
+        elif step == "resume":
+            losses.resume()
+        elif step == "lose":
+            losses.lose("silence")
+            deaths += 1
+    losses.resume()
+    found = losses.take()
+    assert len(found) == deaths
+    assert all(one.seconds >= 0 and one.wasted >= 0 for one in found)
+    assert sum(one.seconds + one.wasted for one in found) <= passed + 1e-6
+    assert losses.take() == ()
+
+
+def test_a_process_lost_between_two_requests_costs_no_time_between_them():
+    now = iter([0.0, 1.0, 3.0, 50.0, 54.0]).__next__
+    losses = Losses(now)
+    losses.begin()
+    losses.heard()
+    losses.lose("died")
+    losses.begin()
+    losses.resume(without=1.0)
+    assert losses.take() == (Replacement("died", 3.0, 2.0),)
+
+
+def test_an_input_that_was_kept_tells_nothing_of_preparing_one_and_of_originals():
+    units = [unit_of(Work(n * 10**6, n)) for n in range(1, 20)]
+    kept = [UnitTiming(Timing(fixed=1e-6), unit.work) for unit in units]
+    assert fit(units + kept, machine(), "a test") == fit(units, machine(), "a test")
+
+
 # -- a session with its timings -----------------------------------------------------------------
 
 
@@ -259,7 +301,7 @@ def test_a_session_without_timings_has_the_same_digest_and_audit(timed, tmp_path
     shutil.rmtree(copy / "timings")
     assert Session.open(copy).digest() == timed[1]
     with_timings, without = (
-        audit_sessions([Session.open(root)], PROTOCOLS, 1e-2).to_json() for root in (timed[0], copy)
+        audit_sessions([Session.open(root)], None, 1e-2).to_json() for root in (timed[0], copy)
     )
     assert {**with_timings, "session": ""} == {**without, "session": ""}
 

@@ -25,6 +25,7 @@ from kernelassay.inputs import (
     materialise,
     official_inputs,
     redrawn_state,
+    verified_inputs,
 )
 from kernelassay.measure import measure
 from kernelassay.problem import load, read_problem
@@ -33,7 +34,8 @@ from kernelassay.suite import suite_problems
 
 PROBLEMS = {problem.id: problem for problem in suite_problems()}
 each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
-each_transform = pytest.mark.parametrize("name", sorted(set(TRANSFORMS) - {"official"}))
+PLAIN = {name for name, transform in TRANSFORMS.items() if transform.plain}
+each_transform = pytest.mark.parametrize("name", sorted(set(TRANSFORMS) - {"official"} - PLAIN))
 
 PRINT_DIGESTS = """
 from kernelassay.inputs import battery, digest, materialise
@@ -229,7 +231,50 @@ def test_matrix_structure_is_kept(name):
 
 
 def test_every_targeted_input_names_a_transform():
-    assert {name for names in TARGETED for name in names} | {"official"} == set(TRANSFORMS)
+    targeted = {name for names in TARGETED for name in names}
+    assert targeted | PLAIN | {"official"} == set(TRANSFORMS)
+
+
+def test_the_verified_inputs_are_the_first_official_one_times_a_factor():
+    loaded = load(PROBLEMS["suite/softmax_rows"])
+    drawn = loaded.draw(official_inputs()[0].seed)[0]
+    factors = {"verified-x3": 3.0, "verified-x0.01": 0.01, "verified-x-1": -1.0}
+    specs = verified_inputs()
+    assert [spec.id for spec in specs] == list(factors)
+    assert {spec.transform for spec in specs} == PLAIN
+    for spec in specs:
+        (values,), state = materialise(loaded, spec)
+        assert torch.equal(values, drawn * factors[spec.id])
+        assert spec.group == "verified"
+        for name, value in loaded.build_model(42).state_dict().items():
+            assert torch.equal(state[name], value)
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_plain_transforms_change_every_float_and_nothing_else(name):
+    labels, mask = torch.randint(0, 10, (8,)), torch.rand(4, 4) < 0.5
+    floats = [
+        torch.rand(3, 4).half(),
+        torch.rand(3, 4).double(),
+        torch.ones(6),  # what looks like labels
+        torch.rand(8, 50).softmax(dim=1),
+        torch.tensor(2.5),
+        torch.empty(0, 3),
+    ]
+    factor = float(name.removeprefix("verified-x"))
+    drawn = [*floats, labels, mask, 3.5, 7]
+    new = transformed(drawn, TRANSFORMS[name], seed=3)
+    for before, after in zip(floats, new, strict=False):
+        assert after.dtype == before.dtype
+        assert torch.equal(after, before * factor)
+    assert torch.equal(new[6], labels)
+    assert torch.equal(new[7], mask)
+    assert new[8:] == [3.5, 7]
+
+
+def test_plain_transforms_stay_on_the_device_of_a_tensor():
+    (new,) = transformed([torch.empty(2, 3, device="meta")], TRANSFORMS["verified-x3"], seed=3)
+    assert new.device.type == "meta"
 
 
 @each_problem
@@ -411,3 +456,60 @@ def test_digests_see_values_shapes_and_dtypes():
     assert len({digest(inputs) for inputs in distinct}) == len(distinct)
     assert digest([x.reshape(2, 3).t()]) == digest([x.reshape(2, 3).t().contiguous()])
     assert digest([torch.tensor(0.0)]) != digest([torch.tensor(-0.0)])
+
+
+WHERE = """
+import torch
+from torch import nn
+drawn_on = []
+rows = 4
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+    def forward(self, x, factor):
+        return self.layer(x) * factor
+def get_inputs():
+    x = torch.rand(rows, 8)
+    drawn_on.append(str(x.device))
+    return [x, 2.5]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        (official_inputs()[0], "meta"),
+        (verified_inputs()[1], "meta"),
+        (InputSpec("small/a", "targeted", 1, "sign-mixed"), "cpu"),
+        (InputSpec("small/official-0", "official", 1, overrides=(("rows", 2),)), "cpu"),
+    ],
+    ids=lambda value: getattr(value, "id", value),
+)
+def test_only_what_checkers_draw_is_drawn_on_the_device(tmp_path, spec, place):
+    path = tmp_path / "where.py"
+    path.write_text(WHERE)
+    loaded = load(read_problem(path), dict(spec.overrides))
+    (x, factor), state = materialise(loaded, spec, torch.device("meta"))
+    assert loaded.get_inputs.__globals__["drawn_on"] == [place]
+    assert factor == 2.5
+    assert {str(tensor.device) for tensor in (x, *state.values())} == {"meta"}
+
+
+def test_an_input_keeps_its_strides_when_it_is_moved():
+    for name in ("suite/softmax_rows", "suite/matrix_vector"):
+        spec = InputSpec("a", "layout", 1, "sign-mixed", layout="strided")
+        here, _ = make(PROBLEMS[name], spec)
+        there, _ = materialise(load(PROBLEMS[name]), spec, torch.device("meta"))
+        assert [x.stride() for x in there] == [x.stride() for x in here]
+
+
+def test_a_device_that_is_the_cpu_changes_no_byte():
+    loaded = load(PROBLEMS["suite/layer_norm"])
+    for spec in (*official_inputs()[:1], *verified_inputs()):
+        (here, state), (there, state_there) = (
+            materialise(loaded, spec, device) for device in (None, torch.device("cpu"))
+        )
+        assert digest([*here, *state.values()]) == digest([*there, *state_there.values()])

@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from kernelassay import plan
 from kernelassay.cli.run import ProgressLines
 from kernelassay.engines import Agenda, Lane, Unit, Work
 from kernelassay.execute.worker import Worker
+from kernelassay.lazy import Ledger
 from kernelassay.problem import read_problem
 from kernelassay.session import Session, inputs_of
 from tests.test_campaign import GOOD, Silent, campaign, measure
@@ -234,6 +236,30 @@ def test_a_helper_goes_where_most_units_wait_and_leaves_the_last_one_to_the_othe
     assert agenda.another(small).record["id"] == "small-1"
 
 
+def test_the_units_of_a_lazy_work_go_to_its_own_lane_in_order():
+    agenda = Agenda(["a"])
+    agenda.next()
+    lazy = work("a", 4)
+    lazy.ledger = Ledger({}, {}.__getitem__)
+    units = [agenda.offer(lazy)]
+    assert agenda.next() is None
+    while units[-1] is not None:
+        units.append(agenda.another(lazy))
+    assert [unit.record["id"] for unit in units[:-1]] == ["a-0", "a-1", "a-2", "a-3"]
+
+
+def test_a_lazy_work_whose_station_went_away_goes_on_in_one_lane_where_it_was():
+    agenda = Agenda(["a"])
+    agenda.next()
+    lazy = work("a", 4)
+    lazy.problem, lazy.ledger = SimpleNamespace(id="a"), Ledger({}, {}.__getitem__)
+    agenda.finish(agenda.offer(lazy))
+    agenda.put_back(agenda.another(lazy), "the node is gone")
+    assert agenda.next().record["id"] == "a-1"
+    assert agenda.next() is None
+    assert agenda.another(lazy).record["id"] == "a-2"
+
+
 def test_a_work_is_finished_with_the_last_unit_whoever_has_it():
     agenda = Agenda(["a"])
     agenda.next()
@@ -291,6 +317,15 @@ def test_the_heaviest_unit_is_taken_first_and_one_without_a_prediction_counts_as
     assert shared.remaining == 5.0 + 1.0 + 0.5
     taken = [agenda.offer(shared), agenda.another(shared), agenda.another(shared)]
     assert [unit.record["id"] for unit in taken] == ["a-1", "a-0", "a-2"]
+
+
+def test_with_a_ledger_units_are_taken_in_the_order_given_whatever_is_predicted():
+    agenda = Agenda(["a"])
+    agenda.next()
+    records = deque({"id": f"a-{n}"} for n in range(3))
+    lazy = Work("a", {}, (), records, {"a-1": 5.0, "a-2": 9.0}, Ledger({}, lambda name: None))
+    taken = [agenda.offer(lazy), agenda.another(lazy), agenda.another(lazy)]
+    assert [unit.record["id"] for unit in taken] == ["a-0", "a-1", "a-2"]
 
 
 def test_a_helper_goes_where_most_predicted_seconds_wait():

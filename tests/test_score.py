@@ -13,7 +13,7 @@ from kernelassay.errors import ControlError, NothingToTestError, SessionError
 from kernelassay.kernel import Finding
 from kernelassay.matrix import load
 from kernelassay.oracle import grade
-from kernelassay.protocols import CURRENT, V01
+from kernelassay.protocols import CURRENT, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
 from kernelassay.session import Session
 
 OFFICIAL = V01.inputs
@@ -206,6 +206,21 @@ def test_an_audit_is_plain_data_with_rates(tmp_path):
     data = audit_sessions([session(tmp_path / "s")], (V01, CURRENT), 1e-2).to_json()
     assert data["scores"][0]["detection"] == {"count": 2, "total": 4, "rate": 0.5}
     assert data["denominators"][0]["tolerance"] == 1e-2
+
+
+def test_an_audit_that_names_no_protocol_scores_those_whose_inputs_are_there(tmp_path):
+    store = session(tmp_path / "s")
+    result = audit_sessions([store], None, 1e-2)
+    assert [score.protocol for score in result.scores] == [V01.name, CURRENT.name]
+    where = "suite/p has no input verified-x3, verified-x0.01, verified-x-1"
+    assert result.not_scored == {VERIFIED.name: where, VERIFIED_INPUTS_AT_V01.name: where}
+    with pytest.raises(SessionError, match="inputs not measured: verified-x3"):
+        audit_sessions([store], (VERIFIED,), 1e-2)
+    plan = store.read_plan("suite/p")
+    fewer = [record for record in plan["inputs"] if record["id"] != "official-4"]
+    store.write_plan("suite/p", {**plan, "inputs": fewer})
+    with pytest.raises(SessionError, match="of no protocol: suite/p has no input official-4"):
+        audit_sessions([store], None, 1e-2)
 
 
 def audited(*stores, **options):

@@ -150,3 +150,20 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_distinct_ids_have_distinct_file_names():
     ids = ["a/b", "a+b", "a b", "a=1/official", "a=1+official"]
     assert len({slug(name) for name in ids}) == len(ids)
+
+
+def test_a_manifest_from_before_lazy_runs_is_one_of_whole_rows(tmp_path):
+    session = make(tmp_path / "s", [example_cell()])
+    path = tmp_path / "s" / "manifest.json"
+    older = {k: v for k, v in session.manifest.items() if k not in ("cells", "protocols")}
+    path.write_text(json.dumps(older))
+    Session.create(tmp_path / "s", {**MANIFEST, "cells": "rows", "protocols": None}).close()
+    with pytest.raises(SessionError, match="differs in: cells, protocols"):
+        Session.create(tmp_path / "s", {**MANIFEST, "cells": "lazy", "protocols": ["p"]})
+
+
+def test_an_implied_cell_claims_nothing(tmp_path):
+    implied = Cell.implied("m", "i", "witnessed on j")
+    (row,) = make(tmp_path / "s", [implied]).read_cells("suite/a", "i").to_pylist()
+    assert Cell.from_row(row) == implied
+    assert (row["infected"], row["propagated"], row["seen_count"]) == (None, None, None)

@@ -15,12 +15,14 @@ from kernelassay.analysis.score import (
     buckets,
     mutant_facts,
     score,
+    unproven,
     vacuous,
 )
+from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load, measured
 from kernelassay.mutation.catalogue import RULES
-from kernelassay.protocols import Protocol
+from kernelassay.protocols import PROTOCOLS, Protocol
 from kernelassay.session import Session
 
 OTHER_TOLERANCES = (1e-2, 1e-4, None)
@@ -55,7 +57,10 @@ class Denominator:
 class AuditResult:
     """The audit of a session. ``tolerance`` is the one witnesses are counted at.
 
-    ``joined`` has the manifests of further sessions that were audited with it.
+    ``joined`` has the manifests of further sessions that were audited with it. ``cells`` counts
+    those that were measured, ``implied`` the others. ``denominators`` leaves out the tolerances
+    that implied cells leave open. ``not_scored`` has the protocols that the session lacks inputs
+    of, with these inputs.
     """
 
     session: str
@@ -69,11 +74,15 @@ class AuditResult:
     inputs: int
     invalid_inputs: Mapping[str, Mapping[str, str]]
     cells: int
+    implied: int
+    sample: Share
+    """The mutants in the account, of those generated: all of them, unless a run took a sample."""
     account: Buckets
     account_by_family: Mapping[str, Buckets]
     account_by_style: Mapping[str, Buckets]
     denominators: tuple[Denominator, ...]
     scores: tuple[ProtocolScore, ...]
+    not_scored: Mapping[str, str]
     vacuous: Mapping[str, Mapping[str, Sequence[str]]]
     survivors: Mapping[str, Mapping[str, int]]
     findings: Mapping[str, int]
@@ -102,20 +111,25 @@ def _plain(value: Any) -> Any:
 
 def audit_sessions(
     sessions: Sequence[Session],
-    protocols: Sequence[Protocol],
+    protocols: Sequence[Protocol] | None,
     tolerance: float,
     *,
     partial: bool = False,
 ) -> AuditResult:
     """Score protocols on one session or several, or with ``partial`` on the finished problems.
 
-    Raises as :class:`JoinedSessions`, :func:`matrix.load` and :func:`score`.
+    ``None`` means the known protocols all of whose inputs every problem has. Raises as
+    :class:`JoinedSessions`, :func:`matrix.load`, :func:`mutant_facts` and :func:`score`.
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
+    not_scored = {} if protocols is not None else _not_held(matrices)
+    if protocols is None:
+        protocols = [p for p in PROTOCOLS if p.name not in not_scored]
+    implied = sum(int(matrix.implied.sum()) for matrix in matrices)
     plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)
-    dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS]
+    dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS and fact.whole]
     unflagged = [fact for fact in dropped if not fact.flagged]
     return AuditResult(
         session=session.name,
@@ -136,12 +150,19 @@ def audit_sessions(
             m.problem: {r["id"]: r["reason"] for r in m.plan["inputs"] if not r["valid"]}
             for m in matrices
         },
-        cells=sum(len(matrix.candidates) * len(matrix.inputs) for matrix in matrices),
+        cells=sum(matrix.implied.size for matrix in matrices) - implied,
+        implied=implied,
+        sample=_sample(plans),
         account=buckets(plans, facts),
         account_by_family=_accounts(plans, facts, "family"),
         account_by_style=_accounts(plans, facts, "style"),
-        denominators=tuple(_denominator(plans, matrices, protocols, t) for t in OTHER_TOLERANCES),
+        denominators=tuple(
+            _denominator(plans, matrices, t)
+            for t in OTHER_TOLERANCES
+            if not any(unproven(matrix, t) for matrix in matrices)
+        ),
         scores=tuple(score(matrices, facts, p, tolerance) for p in protocols),
+        not_scored=not_scored,
         vacuous={p.name: vacuous(matrices, p) for p in protocols},
         survivors={p.name: survival_reasons(matrices, facts, p) for p in protocols},
         findings=dict(Counter(k for m in matrices for k in finding_kinds(m))),
@@ -151,6 +172,28 @@ def audit_sessions(
         coverage=rule_coverage(plans, facts),
         official_shapes=all(p["problem"]["official_shape"] for p in plans),
     )
+
+
+def _sample(plans: Sequence[Mapping[str, Any]]) -> Share:
+    counts = [(len(p["mutants"]), p.get("generated", len(p["mutants"]))) for p in plans]
+    return Share(sum(taken for taken, _ in counts), sum(total for _, total in counts))
+
+
+def _not_held(matrices: Sequence[ProblemMatrix]) -> dict[str, str]:
+    """The known protocols that some problem lacks inputs of, with the first such problem."""
+    found: dict[str, str] = {}
+    for matrix in matrices:
+        for protocol in PROTOCOLS:
+            missing = protocol.missing_in(matrix.plan)
+            if missing:
+                where = f"{matrix.problem} has no input {', '.join(missing)}"
+                found.setdefault(protocol.name, where)
+    if len(found) == len(PROTOCOLS):
+        raise SessionError(
+            f"the session holds the inputs of no protocol: {found[PROTOCOLS[0].name]}",
+            hint="it was made with too few inputs; name a session of a whole run",
+        )
+    return found
 
 
 def survival_reasons(
@@ -167,7 +210,7 @@ def survival_reasons(
         if not fact.witnessed or fact.detected[protocol.name]:
             continue
         matrix = by_problem[fact.problem]
-        columns = matrix.positions(protocol.inputs)
+        columns = matrix.positions(protocol)
         row = matrix.index[fact.id]
         if not (matrix.columns["infected"][row, columns] == 1).any():
             reasons["not infected"] += 1
@@ -245,9 +288,8 @@ def _accounts(
 def _denominator(
     plans: Sequence[Mapping[str, Any]],
     matrices: Sequence[ProblemMatrix],
-    protocols: Sequence[Protocol],
     tolerance: float | None,
 ) -> Denominator:
-    facts = mutant_facts(matrices, protocols, tolerance)
+    facts = mutant_facts(matrices, (), tolerance)
     valid = sum(int(matrix.valid_at(tolerance).sum()) for matrix in matrices)
     return Denominator(tolerance, valid, buckets(plans, facts))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from kernelassay.cost import CANDIDATE, ORIGINAL, PREPARE, Machine, call_and_style
+from kernelassay.cost import CANDIDATE, ORIGINAL, PREPARE, Machine, Prediction, call_and_style
 from kernelassay.cost_fit import SHORTEST, fit, spearman
 from kernelassay.errors import NothingToTestError, SessionError, unknown_name
 from kernelassay.machines import MACHINES
@@ -167,17 +167,19 @@ def cost_report(session: Session, machine: Machine) -> CostReport:
         stages=_stages(timings, machine),
         kinds=_kinds(timings.all_units, machine),
         rank_correlation=spearman(
-            [_predicted(unit, machine) for unit in known],
+            [_prediction(unit, machine).seconds for unit in known],
             [unit.timing.seconds - _lost(unit.timing.replacements) for unit in known],
         ),
         replacements=_replacements(timings.all_units),
     )
 
 
-def _predicted(unit: UnitTiming, machine: Machine) -> float:
+def _prediction(unit: UnitTiming, machine: Machine) -> Prediction:
+    """Of what a unit did: an input that was kept from before was not prepared."""
     if unit.work is None:
-        return 0.0
-    return machine.unit(unit.work, unit.timing.kernels, unit.timing.runs).seconds
+        return Prediction(0.0, 0.0, {})
+    whole = machine.unit(unit.work, unit.timing.kernels, unit.timing.runs)
+    return whole if unit.timing.prepare else replace(whole, prepare=0.0)
 
 
 def _lost(replacements: Iterable[Replacement]) -> float:
@@ -193,12 +195,8 @@ def _stages(timings: Timings, machine: Machine) -> dict[str, Stage]:
     spent = sum(unit.timing.seconds for unit in gated)
     planning[GATE] -= spent
     found = {name: Stage(seconds, None) for name, seconds in planning.items()}
-    found[ADMITTING] = Stage(spent, sum(_predicted(unit, machine) for unit in gated))
-    parts = [
-        machine.unit(unit.work, unit.timing.kernels, unit.timing.runs)
-        for unit in timings.units
-        if unit.work is not None
-    ]
+    found[ADMITTING] = Stage(spent, sum(_prediction(unit, machine).seconds for unit in gated))
+    parts = [_prediction(unit, machine) for unit in timings.units]
     measured = [unit.timing for unit in timings.units]
     found[PREPARING] = Stage(sum(t.prepare for t in measured), sum(p.prepare for p in parts))
     found[ORIGINALS] = Stage(sum(t.fixed for t in measured), sum(p.fixed for p in parts))
@@ -214,15 +212,17 @@ def _kinds(units: Iterable[UnitTiming], machine: Machine) -> dict[str, Compared]
     pairs: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for unit in units:
         work, timing = unit.work, unit.timing
-        if work is None or not timing.kernels:
+        if work is None:
             continue
         for original, seconds in timing.kernels.items():
             call, style = call_and_style(original)
             predicted = machine.kernel(original, work)
             pairs[f"{work.calls[call].template}/{style}"].append((seconds, predicted, 1.0))
-        whole = machine.unit(work, timing.kernels, timing.runs)
-        pairs[PREPARE].append((timing.prepare, whole.prepare, 1.0))
-        pairs[ORIGINAL].append((timing.fixed, whole.fixed, 1.0))
+        whole = _prediction(unit, machine)
+        if timing.prepare:
+            pairs[PREPARE].append((timing.prepare, whole.prepare, 1.0))
+        if timing.kernels:
+            pairs[ORIGINAL].append((timing.fixed, whole.fixed, 1.0))
         for original, runs in timing.runs.items():
             predicted = machine.run(original, work)
             pairs[CANDIDATE].append((timing.candidates[original] / runs, predicted, runs))

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelassay.errors import ControlError
+from kernelassay.errors import ControlError, SessionError
 from kernelassay.matrix import ProblemMatrix, measured
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.protocols import Protocol
 from kernelassay.styles import STYLES
+
+ROWS_HINT = "measure whole rows, in a new session: `kernelassay run --cells rows`"
 
 BOOTSTRAP_SEED = 20260901
 BOOTSTRAP_DRAWS = 2000
@@ -71,7 +73,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class MutantFacts:
-    """What the matrix says about one measured mutant at one witness tolerance."""
+    """What the matrix says about one measured mutant at one witness tolerance.
+
+    ``whole`` tells that no cell of its row is implied.
+    """
 
     id: str
     problem: str
@@ -84,6 +89,7 @@ class MutantFacts:
     by_stop: bool
     flagged: bool
     infected: bool
+    whole: bool
     detected: Mapping[str, bool]
 
     @property
@@ -129,8 +135,18 @@ def mutant_facts(
 ) -> list[MutantFacts]:
     """The facts of every measured mutant, witnesses counted at ``tolerance``.
 
-    ``None`` means each input's tightest (see :meth:`ProblemMatrix.limits`).
+    ``None`` means each input's tightest (see :meth:`ProblemMatrix.limits`). Raises
+    :class:`SessionError` if cells that were not measured leave a mutant or a verdict open.
     """
+    for matrix in matrices:
+        undecided = unproven(matrix, tolerance)
+        if undecided:
+            raise SessionError(
+                f"witnesses at {_named(tolerance)} are undecided for {len(undecided)} mutants"
+                f" ({undecided[0]} ...): the session was measured lazily, for another tolerance",
+                where=matrix.problem,
+                hint=ROWS_HINT,
+            )
     return [facts for matrix in matrices for facts in _problem_facts(matrix, protocols, tolerance)]
 
 
@@ -141,6 +157,7 @@ def _problem_facts(
     by_stop = _anywhere(matrix.stopping(tolerance))
     found = [any(bool(cell) for cell in row) for row in matrix.columns["findings"]]
     infected = _anywhere(matrix.columns["infected"] == 1)
+    implied = _anywhere(matrix.implied)
     rejected = {p.name: rejects(matrix, p) for p in protocols}
     templates = {call["id"]: call["template"] for call in matrix.plan["calls"]}
     for mutant in filter(measured, matrix.plan["mutants"]):
@@ -157,8 +174,20 @@ def _problem_facts(
             by_stop=bool(by_stop[row]),
             flagged=bool(found[row]),
             infected=bool(infected[row]),
+            whole=not bool(implied[row]),
             detected={name: bool(rows[row]) for name, rows in rejected.items()},
         )
+
+
+def unproven(matrix: ProblemMatrix, tolerance: float | None) -> list[str]:
+    """The mutants without a witness at a tolerance that were not measured on every input."""
+    proven = _anywhere(matrix.witnessing(tolerance) | matrix.stopping(tolerance))
+    open_rows = _anywhere(matrix.implied) & ~proven
+    return [matrix.candidates[row] for row in np.flatnonzero(open_rows)]
+
+
+def _named(tolerance: float | None) -> str:
+    return "each input's tightest tolerance" if tolerance is None else f"{tolerance:g}"
 
 
 def _anywhere(cells: NDArray[Any]) -> NDArray[np.bool_]:
@@ -167,10 +196,23 @@ def _anywhere(cells: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
-    """Which candidates a protocol rejects, by row of the matrix."""
-    columns = matrix.positions(protocol.inputs)
-    accepted = matrix.accepted(protocol.rule_for(matrix.narrow_outputs), protocol.view)
-    return np.asarray(~(accepted | matrix.lost)[:, columns].all(axis=1))
+    """Which candidates a protocol rejects, by row of the matrix.
+
+    Raises :class:`SessionError` if its inputs are missing, or if the cells that were not measured
+    leave a verdict open.
+    """
+    columns = matrix.positions(protocol)
+    rejected = _anywhere(matrix.rejected_by(protocol)[:, columns])
+    undecided = np.flatnonzero(_anywhere(matrix.implied[:, columns]) & ~rejected)
+    if undecided.size:
+        raise SessionError(
+            f"{protocol.name} is undecided on {undecided.size} mutants"
+            f" ({matrix.candidates[undecided[0]]} ...): the session was measured lazily, for other"
+            " protocols",
+            where=matrix.problem,
+            hint=ROWS_HINT,
+        )
+    return rejected
 
 
 def buckets(plans: Iterable[Mapping[str, Any]], facts: Iterable[MutantFacts]) -> Buckets:

@@ -16,6 +16,7 @@ from kernelassay.cli.selection import (
     emit_json,
     json_option,
     problem_options,
+    sample_option,
     style_option,
 )
 from kernelassay.inputs import BATTERIES, BRIEF_BATTERY, FULL_BATTERY, QUICK_BATTERY
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 )
 @style_option
 @click.option("--mutants", is_flag=True, help="Also count the mutants, by family, style and rule.")
+@sample_option
 @click.option(
     "--session",
     type=click.Path(path_type=Path),
@@ -63,6 +65,7 @@ def admit(
     rewrites: bool,
     styles: tuple[str, ...],
     mutants: bool,
+    sample: int | None,
     session: Path | None,
     jobs: int,
     as_json: bool,
@@ -84,7 +87,7 @@ def admit(
 
     problems = Selection(names, kernelbench, level, files).problems()
     gating = GateOptions(battery, None, rewrites, styles=choose(styles))
-    options = AdmissionOptions(shrink, gating, jobs, mutants)
+    options = AdmissionOptions(shrink, gating, jobs, mutants, sample)
     found: dict[str, Admission] = {}
     for done in admissions(problems, options, user_cache(), session):
         found[done.problem] = done

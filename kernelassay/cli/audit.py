@@ -14,7 +14,12 @@ from kernelassay.errors import GateError
 @click.argument(
     "sessions", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SESSION..."
 )
-@click.option("--protocol", "names", multiple=True, help="Protocol name; may be repeated.")
+@click.option(
+    "--protocol",
+    "names",
+    multiple=True,
+    help="Protocol name; may be repeated. Default: all whose inputs the session has.",
+)
 @click.option(
     "--tolerance",
     type=click.FloatRange(0.0, min_open=True),

@@ -17,6 +17,7 @@ from kernelassay.cli.selection import (
     json_option,
     kernel_option,
     problem_options,
+    sample_option,
     selected_rules,
     style_option,
 )
@@ -139,11 +140,10 @@ def _coverage(roots: Sequence[Path], partial: bool) -> dict[str, Any]:
     from kernelassay.analysis.score import mutant_facts
     from kernelassay.joined import JoinedSessions
     from kernelassay.matrix import load
-    from kernelassay.protocols import PROTOCOLS
     from kernelassay.session import Session
 
     session = JoinedSessions([Session.open(root) for root in roots])
-    facts = mutant_facts(load(session, partial=partial), PROTOCOLS, 1e-2)
+    facts = mutant_facts(load(session, partial=partial), (), 1e-2)
     return {c.rule: c for c in rule_coverage(session.finished_plans(), facts)}
 
 
@@ -167,6 +167,7 @@ def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
 @problem_options
 @kernel_option
 @click.option("--rules", "patterns", multiple=True, help="Rule id, glob or family.")
+@sample_option
 @style_option
 @click.option("--show", metavar="ID", help="Print one mutant as a unified diff.")
 @click.option("--source", is_flag=True, help="Print the kernel sources instead.")
@@ -178,6 +179,7 @@ def mutants(
     files: tuple[Path, ...],
     kernel: Path | None,
     patterns: tuple[str, ...],
+    sample: int | None,
     styles: tuple[str, ...],
     show: str | None,
     source: bool,
@@ -186,6 +188,7 @@ def mutants(
     """List the mutants of problems, before any compilation."""
     from kernelassay.mutation import diff
     from kernelassay.mutation import mutants as generate
+    from kernelassay.population import sampled
     from kernelassay.styles import STYLES, choose, mutated
 
     chosen = selected_rules(patterns)
@@ -201,11 +204,12 @@ def mutants(
                 for style in mutated(call.sources, kept)
             ]
             continue
+        listed: list[dict[str, Any]] = []
         for call, style in ((c, s) for c in calls for s in mutated(c.sources, wanted)):
             text = call.sources[style]
             found = generate(text, problem=problem, call=call.id, style=style, rules=chosen)
             for mutant in found.mutants:
-                rows.append(
+                listed.append(
                     {
                         "id": mutant.id,
                         "problem": problem,
@@ -218,6 +222,8 @@ def mutants(
                 )
                 if mutant.id == show:
                     shown.append(diff(text, mutant))
+        kept_ids = sampled((row["id"] for row in listed), sample)
+        rows += [row for row in listed if row["id"] in kept_ids]
     if show is not None and not shown:
         raise unknown_name("mutant", show, (row["id"] for row in rows))
     _print_mutants(rows, shown, as_json)

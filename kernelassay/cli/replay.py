@@ -29,7 +29,10 @@ def replay(
     kernelbench: Path | None,
     as_json: bool,
 ) -> None:
-    """Run one cell of a SESSION again; its output digest and verdicts must be the stored ones."""
+    """Run one cell of a SESSION again; its output digest and verdicts must be the stored ones.
+
+    A cell that a lazy run left out is run, and shown.
+    """
     from kernelassay.replay import replay_cell
     from kernelassay.session import Session
 

@@ -20,10 +20,11 @@ from kernelassay.cli.selection import (
     json_option,
     kernel_option,
     problem_options,
+    sample_option,
     selected_rules,
     style_option,
 )
-from kernelassay.errors import NothingToTestError
+from kernelassay.errors import NothingToTestError, UsageError
 from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ class ProgressLines:
                 return
             status = [m["status"] for m in plan["mutants"]]
             valid = sum(record["valid"] for record in plan["inputs"])
+            generated = plan.get("generated", len(status))
+            sampled = f" sampled of {generated}" if generated > len(status) else ""
             self._steps[problem] = (
-                f"{status.count('distinct')} distinct of {len(status)} mutants,"
+                f"{status.count('distinct')} distinct of {len(status)}{sampled} mutants,"
                 f" {valid} of {len(plan['inputs'])} inputs valid"
             )
             self._refresh()
@@ -115,6 +118,7 @@ class ProgressLines:
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
 @style_option
+@sample_option
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -131,6 +135,31 @@ class ProgressLines:
     help="What tells equivalent mutants: sm_90 machine code (nvrtc) or the host compiler.",
 )
 @click.option(
+    "--executor",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where kernels run. On a GPU, problems that are not ours keep their official sizes for the"
+    " inputs of published checkers, unless they are shrunk.",
+)
+@click.option(
+    "--draw",
+    type=click.Choice(["cpu", "device"]),
+    default="device",
+    show_default=True,
+    help="With --executor cuda: where official inputs are drawn; KernelBench does so on the CPU.",
+)
+@click.option(
+    "--tf32",
+    is_flag=True,
+    help="With --executor cuda: let references use TF32 in cuDNN, as KernelBench does.",
+)
+@click.option(
+    "--devices",
+    metavar="N,N,...",
+    help="With --executor cuda: the numbers of the GPUs to use; by default all.",
+)
+@click.option(
     "--engine",
     type=click.Choice(["local", "ray"]),
     default="local",
@@ -141,8 +170,16 @@ class ProgressLines:
     "--ray-address",
     metavar="HOST:PORT",
     envvar="RAY_ADDRESS",
-    show_envvar=True,
-    help="The Ray cluster; without one, a cluster is started on this machine for the run.",
+    help="The Ray cluster, by default the environment's RAY_ADDRESS; without either, a cluster is"
+    " started on this machine for the run.",
+)
+@click.option(
+    "--cells",
+    type=click.Choice(["rows", "lazy"]),
+    default="rows",
+    show_default=True,
+    help="What to measure of each mutant: its whole row, which choosing inputs needs, or lazily"
+    " what the known protocols need for their verdicts, and a witness.",
 )
 @json_option
 def run(
@@ -156,19 +193,28 @@ def run(
     shrink: bool,
     rules: tuple[str, ...],
     styles: tuple[str, ...],
+    sample: int | None,
     jobs: int | None,
     identity: str,
+    executor: str,
+    draw: str,
+    tf32: bool,
+    devices: str | None,
     engine: str,
     ray_address: str | None,
+    cells: str,
     as_json: bool,
 ) -> None:
-    """Mutate, compile and run problems on the CPU; fill the kill matrix.
+    """Mutate, compile and run problems; fill the kill matrix.
 
     PROBLEM names may be globs; without any, the whole own suite runs. An interrupted run is
     taken up by the same command.
     """
     from kernelassay import campaign as campaigns
-    from kernelassay.plan import PlanOptions
+    from kernelassay import executors
+    from kernelassay.execute.cuda.options import CudaOptions
+    from kernelassay.executors import LANES_PER_DEVICE
+    from kernelassay.plan import OFFICIAL, OWN, PlanOptions
     from kernelassay.session import Session
     from kernelassay.styles import choose
 
@@ -180,17 +226,37 @@ def run(
     scaled: dict[str, dict[str, Any]] = {}
     if shrink:
         problems, refused, scaled = shrunk(problems)
-    options = PlanOptions(chosen, quick, _identity_backend(identity), styles=wanted)
+    gpus = _devices(devices) if executor == executors.CUDA else ()
+    cuda = None
+    if executor == executors.CUDA:
+        official = not shrink and any(problem.origin != "suite" for problem in problems)
+        sharing = -(-(jobs or _lanes(gpus)) // len(gpus))
+        cuda = CudaOptions(official, draw, tf32, sharing)
+    options = PlanOptions(
+        chosen,
+        quick,
+        _identity_backend(identity),
+        styles=wanted,
+        scale=OFFICIAL if cuda and cuda.official else OWN,
+        sample=sample,
+        cells=cells,
+    )
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     with contextlib.ExitStack() as stack:
         cluster = None
         if engine == "ray":
             from kernelassay.engines.ray import RayEngine
 
-            cluster = RayEngine(ray_address, backend=options.backend, cpus=jobs)
+            cluster = RayEngine(
+                ray_address,
+                backend=options.backend,
+                cpus=jobs,
+                gpus=1 / LANES_PER_DEVICE if cuda else 0,
+                make_tools=executors.tools(cuda),
+            )
             stack.enter_context(cluster)
-        lanes = jobs or (cluster.places if cluster else os.cpu_count() or 1)
-        campaign = campaigns.Campaign(problems, options, lanes, refused)
+        lanes = jobs or (cluster.places if cluster else _lanes(gpus))
+        campaign = campaigns.Campaign(problems, options, lanes, refused, cuda, gpus or (0,))
         store = Session.create(root, _manifest(campaign, kernelbench, cluster))
         stack.callback(store.close)
         with ProgressLines(len(problems)) as progress:
@@ -203,6 +269,29 @@ def run(
         raise NothingToTestError(
             f"no mutant was measured{f' ({reasons})' if reasons else ''}", where=str(root)
         )
+
+
+def _devices(asked: str | None) -> tuple[int, ...]:
+    """The numbers of the GPUs to use."""
+    from kernelassay.execute.cuda import toolbox
+
+    present = len(toolbox.devices())
+    if asked is None:
+        return tuple(range(present))
+    parts = [part.strip() for part in asked.split(",")]
+    if not all(part.isdecimal() and int(part) < present for part in parts):
+        raise UsageError(
+            f"--devices {asked!r} does not name GPUs of this machine",
+            hint=f"numbers from 0 to {present - 1}, separated by commas",
+        )
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _lanes(devices: tuple[int, ...]) -> int:
+    """How many lanes a run has unless told: by GPUs, where it uses some."""
+    from kernelassay.executors import LANES_PER_DEVICE
+
+    return LANES_PER_DEVICE * len(devices) if devices else os.cpu_count() or 1
 
 
 def _identity_backend(asked: str) -> str:

@@ -52,6 +52,14 @@ style_option = click.option(
 )
 
 
+sample_option = click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="At most N mutants per problem, by the hashes of their ids: the same on every machine.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What the user selected."""

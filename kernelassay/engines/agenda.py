@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelassay.cell import Cell
 from kernelassay.errors import EngineError
+from kernelassay.lazy import Ledger
 from kernelassay.problem import Problem
 
 WORTH_OPENING = 2
@@ -26,7 +27,9 @@ class Work:
 
     ``candidates`` are the ids of what runs on each input, ``waiting`` holds the records of inputs
     that no lane has taken, heaviest first, ``lost`` the units whose station went away. ``seconds``
-    predicts a unit by its input's id; one without a prediction counts as a second.
+    predicts a unit by its input's id; one without a prediction counts as a second. With a
+    ``ledger`` the cells of an input say which the next one needs, so that one lane has the work to
+    itself, in the order given.
     """
 
     problem: Problem
@@ -34,12 +37,14 @@ class Work:
     candidates: Sequence[str]
     waiting: deque[dict[str, Any]]
     seconds: Mapping[str, float] = field(default_factory=dict)
+    ledger: Ledger | None = None
     lost: list[Unit] = field(default_factory=list)
     unfinished: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.unfinished = len(self.waiting)
-        self.waiting = deque(sorted(self.waiting, key=self._weight, reverse=True))
+        if self.ledger is None:
+            self.waiting = deque(sorted(self.waiting, key=self._weight, reverse=True))
 
     @property
     def remaining(self) -> float:
@@ -112,7 +117,10 @@ class Agenda:
         return None
 
     def offer(self, work: Work) -> Unit:
-        """Show the units of a problem that is planned now to all lanes; returns the first."""
+        """Show the units of a problem that is planned now to all lanes; returns the first.
+
+        A work with a ledger is shown only once its lane has put it back.
+        """
         with self._changed:
             self._works.append(work)
             self._planning -= 1
@@ -164,7 +172,7 @@ class Agenda:
 
     def _take(self, work: Work) -> Unit:
         unit = work.lost.pop() if work.lost else Unit(work, work.waiting.popleft())
-        if not work.lost and not work.waiting:
+        if work in self._works and (work.ledger or not (work.lost or work.waiting)):
             self._works.remove(work)
         return unit
 

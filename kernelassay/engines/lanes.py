@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from functools import partial
 from typing import Any, Protocol
 
 from kernelassay import cell
 from kernelassay.cell import Cell
 from kernelassay.engines.agenda import Agenda, Unit, Work
 from kernelassay.engines.station import Station, WorkLostError
+from kernelassay.lazy import LAZY, Ledger
 from kernelassay.machines import MACHINES
 from kernelassay.plan import PlanOptions
 from kernelassay.population import candidate_ids, runs_of
@@ -110,8 +112,10 @@ class Lane(threading.Thread):
         self._reporter.problem_planned(problem.id, made)
         todo = [] if made["refused"] else self._unmeasured(problem, made)
         if todo:
+            read = partial(self._session.read_cells, problem.id)
+            ledger = Ledger(made, read) if self._options.cells == LAZY else None
             seconds = self._predicted(problem, made)
-            work = Work(problem, made, candidate_ids(made), deque(todo), seconds)
+            work = Work(problem, made, candidate_ids(made), deque(todo), seconds, ledger)
             return self._agenda.offer(work)
         self._agenda.drop()
         self._reporter.problem_done(problem.id, made)
@@ -138,11 +142,12 @@ class Lane(threading.Thread):
         ]
 
     def _measure(self, unit: Unit) -> None:
-        """Measure what a unit lacks, and store it."""
+        """Measure what a unit lacks and is not implied, and store it."""
         work, record = unit.work, unit.record
         problem = work.problem
+        implied = work.ledger.implied(record["id"]) if work.ledger else {}
         measured = {done.candidate for done in unit.cells}
-        wanted = [name for name in work.candidates if name not in measured]
+        wanted = [name for name in work.candidates if name not in measured | implied.keys()]
 
         def on_cell(done: Cell) -> None:
             unit.cells.append(done)
@@ -151,11 +156,12 @@ class Lane(threading.Thread):
         fixed = self._station.measure(problem, work.plan, record, wanted, on_cell)
         if self._agenda.stopped.is_set():
             return
-        if len(unit.cells) != len(work.candidates):
+        rest = [Cell.implied(name, record["id"], reason) for name, reason in implied.items()]
+        if len(unit.cells) + len(rest) != len(work.candidates):
             raise RuntimeError(
                 f"{problem.id} {record['id']}: {len(unit.cells)} cells of"
-                f" {len(work.candidates)} candidates"
+                f" {len(work.candidates)} candidates, {len(rest)} implied"
             )
         self._session.write_timing(problem.id, record["id"], fixed.timing.to_json())
-        cells = cell.table([*fixed.cells, *unit.cells])
+        cells = cell.table([*fixed.cells, *unit.cells, *rest])
         self._session.write_cells(problem.id, record["id"], cells)

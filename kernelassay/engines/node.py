@@ -57,15 +57,15 @@ class Node:
         from kernelassay.mutation import select
 
         station, whole = self._ready(), replace(options, rules=select(rules))
-        return told(lambda tell: station.plan(problem, whole, lambda step: tell((STEP, step))))
+        yield from told(lambda tell: station.plan(problem, whole, lambda step: tell((STEP, step))))
 
     def take(self, problem: Problem, plan: Mapping[str, Any]) -> Iterator[Batch]:
         """Remember what the next units are of."""
         self._problem, self._plan = problem, plan
-        return iter(())
+        yield []
 
     def measure(self, record: Mapping[str, Any], candidates: Sequence[str]) -> Iterator[Batch]:
-        """Cells of the candidates, then those of originals and controls."""
+        """Cells of the candidates, then what the station returns."""
         station, problem = self._ready(), self._problem
         assert problem is not None
 
@@ -74,7 +74,7 @@ class Node:
                 problem, self._plan, record, candidates, lambda cell: tell((CELL, cell))
             )
 
-        return told(work)
+        yield from told(work)
 
     def stop(self) -> None:
         """End the worker, and the task under way."""

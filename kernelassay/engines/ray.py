@@ -199,8 +199,7 @@ class RayEngine:
                 continue  # a node that has just gone is no reason to stop
         for one in found:
             self.require_alike(one)
-        machines = [one.machine for one in found]
-        return [one for i, one in enumerate(machines) if one not in machines[:i]]
+        return [one.machine for one in found]
 
 
 class RayStation:
@@ -240,7 +239,9 @@ class RayStation:
         return False
 
     def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> Planned:
-        """As in :class:`Station`."""
+        """As in :class:`Station`; raises :class:`UsageError` for inputs in files from here."""
+        if options.given:
+            raise UsageError("inputs handed over as files do not travel", where=problem.id)
         # Rules hold functions; their ids name them on the node.
         rules = tuple(rule.id for rule in options.rules)
         made: Planned | None = None

@@ -206,7 +206,7 @@ class InputBench(ABC, Generic[B]):
     """One input of a problem: references, kept values, and the correct run of each call.
 
     ``B`` is what a call is bound to on a device: its arguments and buffers. ``kernel_seconds`` has
-    the run time of each original that was prepared, by its id, as far as a device measures it.
+    the run time of each original that has run, by its id, ``seconds`` that of the last run.
     """
 
     def __init__(self, bench: ProblemBench, spec: InputSpec) -> None:
@@ -228,7 +228,7 @@ class InputBench(ABC, Generic[B]):
         self._originals: dict[tuple[str, str], Candidate] = {}
         self._baselines: dict[tuple[str, str], _Baseline] = {}
         self.kernel_seconds: dict[str, float] = {}
-        self._seconds = 0.0  # of the last run, as the device measured it
+        self.seconds = 0.0
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -372,7 +372,7 @@ class InputBench(ABC, Generic[B]):
             original = self._originals[call, style]
             bound = self._bind(call)
             result = self._launch(original, bound, None, self.spec.order)
-            self.kernel_seconds[original.id] = self._seconds
+            self.kernel_seconds[original.id] = self.seconds
             if result.outcome != cell.OK:
                 raise self._no_baseline(original, result)
             tolerated = self._tolerated(original, bound, result)

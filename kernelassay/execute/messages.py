@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernelassay.cell import Cell
 from kernelassay.compile.fixed import Fixed, Sizes
+from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Scalar
 from kernelassay.problem import Problem
@@ -40,8 +41,8 @@ class CallInfo:
 class Trials:
     """The inputs of a problem, and what its calls are given at the sizes it was tried at.
 
-    ``tried`` pairs the sizes that may move with the arguments of all calls: first the problem's
-    own, then each size moved alone, where it can be, and the inputs' sizes.
+    ``tried`` pairs the sizes that may move with the arguments of all calls: first at the sizes the
+    moves start from, then each size moved alone, where it can be, and the inputs' sizes.
     """
 
     specs: tuple[InputSpec, ...]
@@ -58,17 +59,23 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """Settle the inputs of the open problem; the reply is :class:`Trials`."""
+    """Settle the inputs of the open problem; the reply is :class:`Trials`.
+
+    With ``small``, which belongs to it, the problem runs at its official sizes, and the battery of
+    this ``size`` beside them.
+    """
 
     size: str
+    small: Small | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """Run candidates on one input of the open problem.
 
-    The replies are the input's facts, then :class:`Prepared`, then a cell and its seconds per
-    candidate, in order.
+    The replies are the input's facts, if these are finite then :class:`Prepared`, and then a cell
+    and its seconds per candidate, in order; None are the seconds of one that are told as wasted
+    with a process. Each ``timing.Replacement`` of such a process comes before one of these.
     """
 
     spec: InputSpec
@@ -79,7 +86,11 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The cells of originals and controls, and what it took to come so far."""
+    """The cells of originals and controls, and what it took to come so far.
+
+    ``runs`` is how often each candidate will run, whatever it does.
+    """
 
     cells: list[Cell]
     timing: Timing
+    runs: int = 1

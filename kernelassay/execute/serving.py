@@ -28,8 +28,6 @@ MEMORY_BYTES = 12 << 30
 
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
-    from kernelassay.input_trials import settle
-
     _restrict()
     workbench: Workbench | None = None
     while True:
@@ -48,7 +46,8 @@ def serve(pipe: Connection) -> None:
             assert workbench is not None
             bench = workbench.bench
             if isinstance(request, Battery):
-                settled = settle(bench.problem, request.size, bench.signature)
+                settled = _settled(bench, request)
+                workbench.expect(settled.specs)
                 pipe.send(Trials(settled.specs, tuple(tried(bench, settled))))
             else:
                 for reply in workbench.measure(request):
@@ -60,11 +59,28 @@ def serve(pipe: Connection) -> None:
             pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
 
 
+def _settled(bench: Any, request: Battery) -> Settled:
+    from kernelassay.input_trials import settle, settle_official
+
+    if request.small is None:
+        return settle(bench.problem, request.size, bench.signature)
+    return settle_official(bench.problem, request.small, request.size, bench.signature)
+
+
 def tried(bench: Any, settled: Settled) -> Iterator[tuple[Sizes, Arguments]]:
-    """Free sizes, and the arguments of all calls that follow from them; the problem's own first."""
-    levers = (lever for lever in bench.problem.sizes if lever.name not in settled.frozen)
-    own = {lever.name: lever.value for lever in levers}
-    shapes = [(), *settled.moves, *(spec.overrides for spec in settled.specs)]
+    """Free sizes, and the arguments of all calls that follow: first where the moves start.
+
+    What else tells small sizes from the problem's own (a literal, a frozen size) counts as a free
+    size that is never moved alone.
+    """
+    from kernelassay.problem import literals
+
+    problem = bench.problem
+    own = {lever.name: lever.value for lever in problem.sizes if lever.name not in settled.frozen}
+    if settled.base:
+        values = {x.name: x.value for x in (*problem.levers, *literals(problem))}
+        own |= {name: values[name] for name, _ in settled.base}
+    shapes = [settled.base, *settled.moves, *(spec.overrides for spec in settled.specs)]
     for moved in dict.fromkeys(shapes):
         yield own | dict(moved), bench.arguments(moved)
 

@@ -5,7 +5,7 @@ A toolbox is plain data, so that it travels to the processes that use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -17,6 +17,7 @@ from kernelassay.problem import Problem
 if TYPE_CHECKING:
     from kernelassay.execute.bench import ProblemBench
     from kernelassay.execute.messages import Measure
+    from kernelassay.inputs import InputSpec
 
 
 class AnyImage(Protocol):
@@ -33,6 +34,9 @@ class Workbench(Protocol):
     @property
     def bench(self) -> ProblemBench:
         """The traced problem and its calls."""
+
+    def expect(self, specs: Sequence[InputSpec]) -> None:
+        """Get ready for inputs that will be measured."""
 
     def measure(self, request: Measure) -> Iterator[Any]:
         """The replies to a request, as :class:`kernelassay.execute.messages.Measure` tells."""

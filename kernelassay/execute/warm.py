@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 
-# The CPU executor's workers are forked from this process after the warm-up below; on a machine
-# with a GPU the exporter would start CUDA in it, and CUDA does not survive a fork.
+# Workers are forked from this process after the warm-up below, and processes that own a GPU from
+# workers. CUDA does not survive a fork, so nothing may start it here: not a look for devices, and
+# not fake tensors, which see to it that a guard is set that machines without a GPU need.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 import torch
 
+torch._C._ensureCUDADeviceGuardSet = lambda: None
 warnings.filterwarnings("ignore", category=FutureWarning)
 torch.set_num_threads(1)
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import TYPE_CHECKING, Any
@@ -30,9 +29,10 @@ from kernelassay.execute.messages import (
 )
 from kernelassay.execute.outputs import without_output
 from kernelassay.execute.serving import serve
+from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
-from kernelassay.timing import Replacement, Timing, UnitTiming
+from kernelassay.timing import Losses, Replacement, Timing, UnitTiming
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate, InputFacts
@@ -104,22 +104,15 @@ class Worker:
         self._pipe: Connection | None = None
         self._problem: Problem | None = None
         self._stopped = False
-        self._heard = 0.0  # when the process last answered, or a request began
-        self._lost: Replacement | None = None  # its seconds are the moment of the death
-        self._replaced: list[Replacement] = []
+        self._losses = Losses()
 
     def open(self, problem: Problem) -> tuple[CallInfo, ...]:
         """Load a problem. Raises :class:`ProblemError` or :class:`UnsupportedError`."""
         self._problem = problem
-        self._begin()
+        self._losses.begin()
         calls = self._load(problem)
-        self._resume()
+        self._losses.resume()
         return calls
-
-    def replacements(self) -> tuple[Replacement, ...]:
-        """The replacements that no unit's timing has told of, each once."""
-        told, self._replaced = tuple(self._replaced), []
-        return told
 
     def _load(self, problem: Problem) -> tuple[CallInfo, ...]:
         for attempt in (1, 2):
@@ -137,18 +130,18 @@ class Worker:
                     ) from None
         raise AssertionError("unreachable")
 
-    def battery(self, size: str) -> Trials:
+    def battery(self, size: str, small: Small | None = None) -> Trials:
         """The inputs of the open problem, with shapes that run and stay small.
 
-        ``size`` is one of ``inputs.BATTERIES``.
+        ``size`` is one of ``inputs.BATTERIES``; ``small`` is as in :class:`messages.Battery`.
         """
-        self._begin()
+        self._losses.begin()
         for attempt in (1, 2):
             try:
                 self._reopen()
-                self._send(Battery(size))
+                self._send(Battery(size, small))
                 found: Trials = self._receive(OPEN_SECONDS)
-                self._resume()
+                self._losses.resume()
                 return found
             except WorkerDiedError as death:
                 if attempt == 2 or death.silent:
@@ -168,9 +161,9 @@ class Worker:
     ) -> UnitResult:
         """Run candidates on one input, surviving whatever they do to the worker."""
         result = UnitResult()
-        self._begin()
+        self._losses.begin()
         self._measure(result, spec, originals, candidates, check_order, on_cell)
-        result.timing = result.timing.merge(Timing(replacements=self.replacements()))
+        result.timing = result.timing.merge(Timing(replacements=self._losses.take()))
         return result
 
     def _measure(
@@ -192,7 +185,7 @@ class Worker:
                 result.facts, result.fixed = None, []
                 self._reopen()
                 self._send(Measure(spec, originals, tuple(pending), check_order))
-                self._collect(result, pending, 2 if check_order else 1, on_cell)
+                self._collect(result, pending, on_cell)
                 return
             except WorkerDiedError as death:
                 received = len(result.cells) - done
@@ -221,45 +214,26 @@ class Worker:
         self,
         result: UnitResult,
         pending: Sequence[Candidate],
-        runs: int,
         on_cell: Callable[[Cell], None],
     ) -> None:
         result.facts = self._receive(INPUT_SECONDS)
         if result.facts is not None and not result.facts.finite:
             result.rejected = result.facts.problem
-            self._resume()
+            self._losses.resume()
             return
         done: Prepared = self._receive(INPUT_SECONDS)
         result.fixed = done.cells
-        if result.timing.kernels:  # done again: this belongs to what the replacement cost
-            self._resume()
+        if result.timing.fixed:  # done again: this belongs to what the replacement cost
+            self._losses.resume()
         else:
-            self._resume(without=done.timing.prepare + done.timing.fixed)
+            self._losses.resume(without=done.timing.prepare + done.timing.fixed)
             result.timing = result.timing.merge(done.timing)
         for candidate in tuple(pending):
             found, seconds = self._receive(CANDIDATE_SECONDS)
             result.cells.append(found)
-            result.timing = result.timing.ran(candidate.original, seconds, runs)
+            if seconds is not None:
+                result.timing = result.timing.ran(candidate.original, seconds, done.runs)
             on_cell(found)
-
-    def _begin(self) -> None:
-        """A request begins: what went by since a worker was lost is nobody's cost."""
-        self._heard = time.perf_counter()
-        if self._lost is not None:
-            self._lost = replace(self._lost, seconds=self._heard)
-
-    def _lose(self, why: str) -> None:
-        """The process is gone."""
-        self._resume()  # another may have been lost before the work stood where it stood
-        now = time.perf_counter()
-        self._lost = Replacement(why, now, now - self._heard)
-
-    def _resume(self, without: float = 0.0) -> None:
-        """The work stands where it stood before the last worker was lost, if one was."""
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            seconds = time.perf_counter() - lost.seconds - without
-            self._replaced.append(replace(lost, seconds=max(0.0, seconds)))
 
     def _reopen(self) -> None:
         if self._process is None and self._problem is not None:
@@ -307,11 +281,14 @@ class Worker:
                     self._reap(f"no answer within {seconds:.0f} s", True), silent=True
                 )
             reply = self._pipe.recv()
-            self._heard = time.perf_counter()
+            self._losses.heard()
         except (EOFError, OSError):
             raise WorkerDiedError(self._reap("")) from None
         if isinstance(reply, KernelassayError):
             raise reply
+        if isinstance(reply, Replacement):
+            self._losses.add(reply)
+            return self._receive(seconds)
         return reply
 
     def _reap(self, reason: str, silent: bool = False) -> str:
@@ -325,7 +302,7 @@ class Worker:
                 reason = f"signal {signal.Signals(-code).name}"
             else:
                 reason = f"exit code {code}"
-        self._lose("silence" if silent else reason)
+        self._losses.lose("silence" if silent else reason)
         self.close()
         return reason
 

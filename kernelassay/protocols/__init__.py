@@ -9,9 +9,10 @@ from collections.abc import Iterable
 
 from kernelassay.errors import unknown_name
 from kernelassay.protocols.kernelbench import CURRENT, V01
+from kernelassay.protocols.kernelbench_verified import VERIFIED, VERIFIED_INPUTS_AT_V01
 from kernelassay.protocols.protocol import Protocol
 
-PROTOCOLS: tuple[Protocol, ...] = (V01, CURRENT)
+PROTOCOLS: tuple[Protocol, ...] = (V01, CURRENT, VERIFIED, VERIFIED_INPUTS_AT_V01)
 
 
 def protocol(name: str) -> Protocol:
@@ -22,9 +23,18 @@ def protocol(name: str) -> Protocol:
     raise unknown_name("protocol", name, (p.name for p in PROTOCOLS))
 
 
-def select(names: Iterable[str]) -> tuple[Protocol, ...]:
-    """The named protocols, or all of them for an empty selection."""
-    return tuple(protocol(name) for name in names) or PROTOCOLS
+def select(names: Iterable[str]) -> tuple[Protocol, ...] | None:
+    """The named protocols; ``None``, which is all that a session holds, if none is named."""
+    return tuple(protocol(name) for name in names) or None
 
 
-__all__ = ["CURRENT", "PROTOCOLS", "V01", "Protocol", "protocol", "select"]
+__all__ = [
+    "CURRENT",
+    "PROTOCOLS",
+    "V01",
+    "VERIFIED",
+    "VERIFIED_INPUTS_AT_V01",
+    "Protocol",
+    "protocol",
+    "select",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kernelassay.oracle import AcceptanceRule
 
@@ -16,7 +17,8 @@ class Protocol:
     of the output to the acceptance rule; ``default`` serves the dtypes not listed. ``view`` is
     ``"seen"`` if unwritten memory looks like zero to the checker, ``"poisoned"`` if it poisons
     outputs first. No protocol sees sanitizer findings. Its verdict on a candidate that crashes or
-    hangs is "rejected".
+    hangs is "rejected". One that ``drops_unfit`` inputs goes without those that the validity gate
+    rejects (a reference that is not finite); others need all of theirs.
     """
 
     name: str
@@ -26,6 +28,20 @@ class Protocol:
     default: AcceptanceRule
     rules: Mapping[str, AcceptanceRule]
     view: str = "seen"
+    drops_unfit: bool = False
+
+    def inputs_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
+        """The inputs it judges by on a planned problem, in its order, whether planned or not."""
+        if not self.drops_unfit:
+            return self.inputs
+        unfit = {record["id"] for record in plan["inputs"] if not record["valid"]}
+        return tuple(name for name in self.inputs if name not in unfit)
+
+    def missing_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
+        """The inputs it needs and a planned problem does not have; all of them if none is left."""
+        valid = {record["id"] for record in plan["inputs"] if record["valid"]}
+        needed = self.inputs_in(plan)
+        return tuple(name for name in needed if name not in valid) if needed else self.inputs
 
     def rule(self, dtype: str) -> AcceptanceRule:
         """The acceptance rule for an output dtype."""

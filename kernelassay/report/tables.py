@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from kernelassay.analysis.audit import AuditResult
+from kernelassay.analysis.audit import OTHER_TOLERANCES, AuditResult
 from kernelassay.analysis.score import Buckets, ProtocolScore, Share
 from kernelassay.analysis.vacuity import BlindBand
 
@@ -33,13 +34,19 @@ def print_audit(console: Console, result: AuditResult) -> None:
     shapes = "official shapes" if result.official_shapes else "NOT the official shapes (shrunk)"
     if result.unfinished:
         console.print(f"PARTIAL: {len(result.unfinished)} problems are not finished and left out")
+    implied = f" measured, {result.implied} implied" if result.implied else ""
     console.print(
         f"{result.problems} problems admitted, {len(result.refused)} not; {shapes};"
-        f" {result.inputs} valid inputs, {result.cells} cells;"
+        f" {result.inputs} valid inputs, {result.cells} cells{implied};"
         f" identity by {result.manifest['identity']}"
     )
     for line in dict.fromkeys(map(_measured_on, (result.manifest, *result.joined))):
         console.print(line, markup=False)
+    if result.sample.count < result.sample.total:
+        console.print(
+            f"sample of {result.sample.count} of {result.sample.total} generated mutants:"
+            f" at most {result.manifest['sample']} per problem"
+        )
     if result.manifest.get("kernelbench_commit"):
         commit = result.manifest["kernelbench_commit"]
         console.print(f"problems from a KernelBench checkout at {commit}")
@@ -54,11 +61,14 @@ def print_audit(console: Console, result: AuditResult) -> None:
 
 def _measured_on(manifest: Mapping[str, Any]) -> str:
     facts = manifest["machine"]
+    machines = Counter(
+        f"{m['cpu']}, {m['cores']} cores, {m['system']}" for m in facts.get("nodes", [facts])
+    )
+    where = "; ".join(f"{n} nodes of {m}" if "nodes" in facts else m for m, n in machines.items())
     nvrtc = f" NVRTC {manifest['nvrtc']}," if manifest.get("nvrtc") else ""
     return (
-        f"measured on {facts['cpu']}, {facts['cores']} cores, {facts['system']};"
-        f" torch {manifest['torch']},{nvrtc} {manifest['compiler']}, kernelassay"
-        f" {manifest['version']}"
+        f"measured on {where}; torch {manifest['torch']},{nvrtc} {manifest['compiler']},"
+        f" kernelassay {manifest['version']}"
     )
 
 
@@ -98,6 +108,12 @@ def _accounts(console: Console, result: AuditResult) -> None:
             f" {account.flagged_only} flagged, {account.never_infected} never infected,"
             f" {account.unobserved - account.never_infected} infected within tolerance,"
             f" {account.unmeasured} unmeasured ({entry.valid_inputs} inputs valid there)"
+        )
+
+    if result.implied:
+        console.print(
+            "measured lazily: what stopped a mutant, or proved it wrong, is the first that did;"
+            f" {len(OTHER_TOLERANCES) - len(result.denominators)} other tolerances are left open"
         )
 
 
@@ -205,6 +221,8 @@ def _notes(console: Console, result: AuditResult) -> None:
     for protocol, found in result.vacuous.items():
         for problem, what in found.items():
             console.print(f"note: {problem}: {', '.join(what)} pass {protocol}")
+    for name, where in result.not_scored.items():
+        console.print(f"not scored: {name}: {where}", markup=False)
     for problem, reason in result.refused.items():
         console.print(f"not admitted: {problem}: {reason}", markup=False)
     for where, reason in result.styles_not_admitted.items():

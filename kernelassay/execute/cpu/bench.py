@@ -97,7 +97,7 @@ class CpuInputBench(InputBench[Bound]):
             order=order,
             surroundings=self.spec.surroundings,
         )
-        self._seconds = time.perf_counter() - start
+        self.seconds = time.perf_counter() - start
         for parameter in result.written_inputs:
             if parameter in bound.operands:
                 bound.buffers[parameter].array[:] = bound.operands[parameter]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from kernelassay.execute.cpu.bench import CpuInputBench
 from kernelassay.execute.cpu.device import CpuDevice
 from kernelassay.execute.messages import Measure, Prepared
 from kernelassay.execute.outputs import order_finding, other_order, without_output
+from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 from kernelassay.timing import Timing
 
@@ -30,6 +31,9 @@ class CpuWorkbench:
         """Give back the device's pooled memory."""
         self._device.close()
 
+    def expect(self, specs: Sequence[InputSpec]) -> None:
+        """Nothing can be done ahead in the process that measures."""
+
     def measure(self, request: Measure) -> Iterator[Any]:
         """The replies to a request, timed."""
         start = time.perf_counter()
@@ -43,7 +47,8 @@ class CpuWorkbench:
             begun = time.perf_counter()
             cells = [*prepared.prepare(request.originals).values(), *prepared.controls()]
             fixed = time.perf_counter() - begun
-            yield Prepared(cells, Timing(ready - start, fixed, prepared.kernel_seconds))
+            timing = Timing(ready - start, fixed, prepared.kernel_seconds)
+            yield Prepared(cells, timing, runs=2 if request.check_order else 1)
             for candidate in request.candidates:
                 start = time.perf_counter()
                 try:

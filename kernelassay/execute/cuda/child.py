@@ -1,0 +1,310 @@
+"""The process that owns a CUDA context: it prepares inputs, runs candidates, and may die.
+
+It is forked from a worker that has the problem traced and lowered and has not touched CUDA, so that
+another takes its place within a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelassay import cell
+from kernelassay.cell import Cell
+from kernelassay.errors import KernelassayError, ProblemError, ToolchainError, UnsupportedError
+from kernelassay.execute.bench import Candidate, ProblemBench
+from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
+from kernelassay.execute.cuda.device import CudaDevice, Stretch, Survey
+from kernelassay.execute.cuda.driver import FaultError
+from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.execute.messages import Measure, Prepared
+from kernelassay.execute.outputs import without_output
+from kernelassay.inputs import InputSpec
+from kernelassay.timing import Timing
+
+CHECK_EVERY = 16
+_PR_SET_PDEATHSIG = 1
+_REPEAT_SECONDS = 2e-3
+"""Kernels up to here run twice if their output is wrong; slower ones on the first input alone."""
+_KEPT_SHARE = 0.2
+"""The share of a lane's memory that inputs may hold which are not in use."""
+_PROBE_WORDS = 4096
+
+
+_STRAY = "wrote over memory that is not its own, past the guard zones"
+CORRUPTED = "corrupted"
+
+Timed = tuple[Cell, float]
+"""A candidate's cell and seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Ask a child that stands by to have an input ready; there is no answer."""
+
+    spec: InputSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A child's last word before it ends itself: a kernel ran too long.
+
+    ``next`` tells that it was the first candidate of those whose cells are not sent yet.
+    """
+
+    next: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Cells of the next candidates and their seconds, in order.
+
+    ``ended`` says why the process ends, if it does: others may be left.
+    """
+
+    cells: tuple[Timed, ...]
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a child is asked: a request, of which ``pending`` candidates are left.
+
+    ``fresh`` wants the facts and the cells of originals and controls first. After the first
+    ``singly`` candidates memory is checked each time, later after every :data:`CHECK_EVERY`.
+    """
+
+    request: Measure
+    pending: tuple[Candidate, ...]
+    fresh: bool
+    singly: int
+
+
+def run_child(
+    pipe: Connection, bench: ProblemBench, kernels: Path, options: CudaOptions, index: int
+) -> None:
+    """The main loop of a child; ends with its worker, or after a fault."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    try:
+        device = open_device(kernels, options, index)
+        pipe.send("ready")
+    except (KernelassayError, RuntimeError) as error:
+        pipe.send(ToolchainError(f"the device cannot be used: {error}"))
+        return
+    held: list[Timed] = []
+    inputs = Inputs(bench, device, options, lambda: pipe.send(Expired(not held)))
+    while True:
+        try:
+            task = pipe.recv()
+        except (EOFError, OSError):
+            return
+        held.clear()
+        if isinstance(task, Prepare):
+            inputs.prepare(task.spec)
+        elif not _answer(pipe, inputs, task, held):
+            return
+
+
+def open_device(kernels: Path, options: CudaOptions, index: int) -> CudaDevice:
+    """Start CUDA on a device, set it to compute reproducibly, and see that it computes.
+
+    Raises ``ToolchainError`` if it does not.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(index)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = options.tf32
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    device = CudaDevice(kernels)
+    probe = torch.arange(_PROBE_WORDS, dtype=torch.int32, device="cuda")
+    survey = Survey(device, [Stretch.of(probe)])
+    survey.queue()
+    _warm_up()
+    torch.cuda.synchronize()
+    if int(survey.read()[0, 3]) != _PROBE_WORDS - 1 or int(probe.sum()) != 8_386_560:
+        raise ToolchainError("the device computes wrong sums", hint="look at `nvidia-smi`")
+    return device
+
+
+def _warm_up() -> None:
+    """Load the libraries that references use; the first call of each takes a good while."""
+    for dtype in (torch.float32, torch.float64):
+        matrix = torch.ones(8, 8, dtype=dtype, device="cuda")
+        torch.mm(matrix, matrix)
+        torch.nn.functional.conv2d(matrix.view(1, 1, 8, 8), matrix.view(4, 1, 4, 4))
+
+
+class Inputs:
+    """The inputs that a child has prepared: the one in use, and others while memory lasts."""
+
+    def __init__(
+        self, bench: ProblemBench, device: CudaDevice, options: CudaOptions, expired: Any
+    ) -> None:
+        self._bench = bench
+        self._device = device
+        self._options = options
+        self._expired = expired
+        self._kept: OrderedDict[InputSpec, CudaInputBench] = OrderedDict()
+        total = torch.cuda.get_device_properties(0).total_memory
+        self._most = int(_KEPT_SHARE * total / max(1, options.lanes))
+
+    def has(self, spec: InputSpec) -> bool:
+        """Whether an input is prepared."""
+        return spec in self._kept
+
+    def get(self, spec: InputSpec) -> CudaInputBench:
+        """An input, prepared. Raises ``UnsupportedError`` if the device's memory runs out."""
+        if spec not in self._kept:
+            self._shed()
+            try:
+                self._kept[spec] = self._prepare(spec)
+            except torch.OutOfMemoryError:
+                self.forget()
+                try:
+                    self._kept[spec] = self._prepare(spec)
+                except torch.OutOfMemoryError as error:
+                    what = str(error).splitlines()[0]
+                    raise UnsupportedError(
+                        f"the device has too little memory: {what}", where=spec.id
+                    ) from None
+        self._kept.move_to_end(spec)
+        return self._kept[spec]
+
+    def prepare(self, spec: InputSpec) -> None:
+        """Have an input ready if that is possible; what goes wrong will show when it is used."""
+        try:
+            self.get(spec)
+        except Exception:  # problem code raises whatever it likes
+            self.forget()
+
+    def forget(self) -> None:
+        """Give all memory back."""
+        while self._kept:
+            self._kept.popitem()[1].close()
+        torch.cuda.empty_cache()
+
+    def _shed(self) -> None:
+        while self._kept and sum(b.nbytes for b in self._kept.values()) > self._most:
+            self._kept.popitem(last=False)[1].close()
+            torch.cuda.empty_cache()
+
+    def _prepare(self, spec: InputSpec) -> CudaInputBench:
+        return CudaInputBench(self._bench, self._device, spec, self._options, self._expired)
+
+
+def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Timed]) -> bool:
+    """Work through a task; whether the process can go on afterwards. ``held`` has unsent cells."""
+    try:
+        start = time.perf_counter()
+        kept = inputs.has(task.request.spec)
+        prepared = inputs.get(task.request.spec)
+        if task.fresh:
+            facts = prepared.facts()
+            seconds = 0.0 if kept else time.perf_counter() - start
+            pipe.send(facts)
+            if not facts.finite:
+                return True
+            pipe.send(_fixed(prepared, task.request, seconds))
+        else:
+            prepared.adopt(task.request.originals)
+    except KernelassayError as error:
+        pipe.send(error)
+        return True
+    except FaultError as fault:
+        pipe.send(ProblemError(f"a correct kernel faults: {fault.outcome} ({fault.detail})"))
+        return False
+    except CorruptedError:
+        pipe.send(ProblemError("a correct kernel writes over memory that is not its own"))
+        return False
+    except Exception as error:  # problem code raises whatever it likes
+        where = task.request.spec.id
+        pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
+        return not isinstance(error, torch.AcceleratorError)
+    return _candidates(pipe, prepared, task, held)
+
+
+def _fixed(prepared: CudaInputBench, request: Measure, seconds: float) -> Prepared:
+    """The cells of originals, which need not run if they were kept, and of controls, timed.
+
+    ``seconds`` are those that it took to prepare the input.
+    """
+    known = set(prepared.kernel_seconds)
+    start = time.perf_counter()
+    cells = [*prepared.prepare(request.originals).values(), *prepared.controls()]
+    fixed = time.perf_counter() - start
+    ran = {name: took for name, took in prepared.kernel_seconds.items() if name not in known}
+    return Prepared(cells, Timing(seconds, fixed, ran))
+
+
+def _candidates(pipe: Connection, prepared: CudaInputBench, task: Task, held: list[Timed]) -> bool:
+    """Send :class:`Results` until all candidates are done; whether the process can go on.
+
+    Cells are sent once the memory they were graded on is known to be sound; the seconds of looking
+    at it count for the last of them.
+    """
+    for number, candidate in enumerate(task.pending, 1):
+        start = time.perf_counter()
+        alone = prepared.checks_each or number <= task.singly
+        found, spoilt = _attempt(prepared, candidate, task.request)
+        held.append((found, time.perf_counter() - start))
+        if spoilt and len(held) > 1:
+            held.clear()  # they are measured again, one by one
+        if spoilt:
+            pipe.send(Results(tuple(held), ended=spoilt))
+            return False
+        if alone or number % CHECK_EVERY == 0 or number == len(task.pending):
+            try:
+                prepared.require_sound()
+            except CorruptedError:
+                stray = without_output(candidate.id, task.request.spec.id, cell.CRASH, _STRAY)
+                took = time.perf_counter() - start
+                pipe.send(Results(((stray, took),) if len(held) == 1 else (), ended=CORRUPTED))
+                return False
+            held[-1] = found, time.perf_counter() - start
+            pipe.send(Results(tuple(held)))
+            held.clear()
+    return True
+
+
+def _attempt(prepared: CudaInputBench, candidate: Candidate, request: Measure) -> tuple[Cell, str]:
+    """A candidate's cell, and how the process is spoilt by it, if it is."""
+
+    def lost(outcome: str, detail: str) -> Cell:
+        return without_output(candidate.id, request.spec.id, outcome, detail[:500])
+
+    try:
+        return _run(prepared, candidate, request), ""
+    except KernelassayError as error:
+        return lost(cell.INFRASTRUCTURE, str(error)), ""
+    except FaultError as fault:
+        return lost(fault.outcome, fault.detail), fault.outcome
+    except CorruptedError:
+        return lost(cell.CRASH, _STRAY), CORRUPTED
+    except torch.OutOfMemoryError as error:
+        return lost(cell.INFRASTRUCTURE, str(error)), cell.OUT_OF_MEMORY
+    except RuntimeError as error:  # PyTorch, where a value downstream is not possible
+        return lost(cell.CRASH, f"downstream: {error}"), cell.CRASH
+
+
+def _run(prepared: CudaInputBench, candidate: Candidate, request: Measure) -> Cell:
+    found = prepared.run(candidate)
+    wrong = found.outcome == cell.OK and found.infected
+    if wrong and (request.check_order or prepared.seconds < _REPEAT_SECONDS):
+        finding = prepared.steady(candidate, found)
+        if finding is not None:
+            found = replace(found, findings=(*found.findings, finding))
+    return found

@@ -1,0 +1,256 @@
+"""The CUDA executor's side of a worker: it stays free of CUDA and keeps a child that is not.
+
+A kernel that faults takes the context of its process with it; one that hangs is ended with its
+process. Either way the child is replaced, and the candidates that are left go on in the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+from kernelassay import cell
+from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
+from kernelassay.execute.bench import ProblemBench
+from kernelassay.execute.cuda.child import CHECK_EVERY, Expired, Prepare, Results, Task, run_child
+from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.execute.messages import Measure
+from kernelassay.execute.outputs import without_output
+from kernelassay.inputs import InputSpec
+from kernelassay.problem import Problem
+from kernelassay.substrate.lowering import MAX_BLOCKS
+from kernelassay.timing import Losses, Timing
+
+WIDE_BLOCKS = 1056
+"""``max_blocks`` at official sizes: eight blocks of 256 threads on each of 132 multiprocessors."""
+
+START_SECONDS = 120.0
+INPUT_SECONDS = 400.0
+CANDIDATE_SECONDS = 120.0
+EXPIRED, DIED = "expired", "died"
+
+
+class ChildDiedError(Exception):
+    """A child ended or went silent.
+
+    ``expired``: a kernel ran too long. ``certain``: it was the next candidate's. ``why`` is that of
+    the :class:`timing.Replacement`.
+    """
+
+    def __init__(
+        self, reason: str, *, expired: bool = False, certain: bool = False, why: str = ""
+    ) -> None:
+        super().__init__(reason)
+        self.why = why or (EXPIRED if expired else DIED)
+        self.expired = expired
+        self.certain = certain
+
+
+class CudaWorkbench:
+    """See :class:`kernelassay.execute.toolbox.Workbench`; ``index`` is the device's number."""
+
+    def __init__(self, problem: Problem, kernels: Path, options: CudaOptions, index: int) -> None:
+        self.bench = ProblemBench(problem, WIDE_BLOCKS if options.official else MAX_BLOCKS)
+        self._kernels = kernels
+        self._options = options
+        self._index = index
+        self._child: Child | None = None
+        self._spare: Child | None = None
+        self._losses = Losses()
+
+    def close(self) -> None:
+        """End the child and the one that stands by."""
+        self._end()
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+
+    def expect(self, specs: Sequence[InputSpec]) -> None:
+        """Trace the problem for inputs to come, before any child is forked."""
+        for spec in specs:
+            with contextlib.suppress(KernelassayError):  # it is raised again when it is measured
+                self.bench.prepare_trace(spec)
+        self.close()
+
+    def measure(self, request: Measure) -> Iterator[Any]:
+        """The replies to a request, timed.
+
+        A process that is lost with the last candidate is told of in the next request.
+        """
+        start, tracing = time.perf_counter(), 0.0
+        if self.bench.prepare_trace(request.spec):
+            self.close()  # children forked now have this graph too
+            tracing = time.perf_counter() - start
+        self._losses.begin()
+        yield from self._first(request, tracing)
+        pending = list(request.candidates)
+        singly, deaths = 0, 0
+        while pending:
+            try:
+                results = self._next(request, tuple(pending), singly)
+                for found, seconds in results:
+                    deaths = 0
+                    singly = max(0, singly - 1)
+                    yield from self._losses.take()
+                    yield found, seconds
+                    pending.pop(0)
+            except ChildDiedError as death:
+                self._lose(death.why)
+                deaths += 1
+                if death.certain or (singly and (death.expired or deaths > 1)):
+                    outcome = cell.TIMEOUT if death.expired else cell.CRASH
+                    why = f"the process ended: {death}"
+                    yield without_output(pending.pop(0).id, request.spec.id, outcome, why), None
+                    deaths = 0
+                singly = CHECK_EVERY
+
+    def _first(self, request: Measure, tracing: float) -> Iterator[Any]:
+        """The facts, and the cells of originals and controls; ``tracing`` took some seconds."""
+        for attempt in (1, 2):
+            sent = 0
+            try:
+                child = self._living(request.spec)
+                child.send(Task(request, (), fresh=True, singly=0))
+                facts = child.receive(INPUT_SECONDS)
+                if attempt == 1:
+                    yield facts
+                    sent = 1
+                if facts.finite:
+                    first = child.receive(INPUT_SECONDS)
+                    self._losses.resume(without=first.timing.prepare + first.timing.fixed)
+                    yield from self._losses.take()
+                    self._losses.heard()
+                    yield replace(first, timing=first.timing.merge(Timing(prepare=tracing)))
+                return
+            except ChildDiedError as death:
+                self._lose(death.why)
+                if death.expired:
+                    raise UnsupportedError(
+                        "a correct kernel takes too long on this input", where=request.spec.id
+                    ) from None
+                if attempt == 2 or sent:
+                    raise ProblemError(
+                        f"the process that prepared the input ended: {death}",
+                        where=request.spec.id,
+                    ) from None
+
+    def _next(self, request: Measure, pending: tuple[Any, ...], singly: int) -> Iterator[Any]:
+        """Cells of pending candidates from a living child, until all are done or it dies."""
+        child = self._living(request.spec)
+        child.send(Task(request, pending, fresh=False, singly=singly))
+        left = len(pending)
+        while left:
+            results = child.receive(INPUT_SECONDS if left == len(pending) else CANDIDATE_SECONDS)
+            assert isinstance(results, Results)
+            if results.cells:
+                self._losses.resume(without=sum(seconds for _, seconds in results.cells))
+                self._losses.heard()
+            yield from results.cells
+            left -= len(results.cells)
+            if results.ended:
+                if not results.cells:
+                    raise ChildDiedError("a kernel spoilt it", why=results.ended)
+                self._lose(results.ended)
+                return
+
+    def _living(self, spec: InputSpec) -> Child:
+        """The child, or the one that stands by in its place; another then stands by for both."""
+        if self._child is None:
+            self._child, self._spare = self._spare or self._fork(), None
+            self._child.wait_until_ready()
+        if self._spare is None:
+            self._spare = self._fork()
+        if spec.overrides or not self._options.official:  # two of a full size may be too many
+            self._spare.ask_to_prepare(spec)
+        return self._child
+
+    def _lose(self, why: str) -> None:
+        self._losses.lose(why)
+        self._end()
+
+    def _fork(self) -> Child:
+        return Child(self.bench, self._kernels, self._options, self._index)
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+
+class Child:
+    """A handle on one child process."""
+
+    def __init__(
+        self, bench: ProblemBench, kernels: Path, options: CudaOptions, index: int
+    ) -> None:
+        self._pipe, theirs = Pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            code = 1
+            try:
+                self._pipe.close()
+                run_child(theirs, bench, kernels, options, index)
+                code = 0
+            finally:
+                os._exit(code)
+        theirs.close()
+        self._ready = False
+        self._asked: InputSpec | None = None
+
+    def wait_until_ready(self) -> None:
+        """Wait for its first word. Raises ``ToolchainError`` if it cannot use the device."""
+        if not self._ready:
+            self.receive(START_SECONDS)
+            self._ready = True
+
+    def ask_to_prepare(self, spec: InputSpec) -> None:
+        """Have an input prepared for when it is needed."""
+        if spec != self._asked:
+            self._asked = spec
+            with contextlib.suppress(OSError):  # that it died shows when it is needed
+                self._pipe.send(Prepare(spec))
+
+    def send(self, task: Task) -> None:
+        """Ask for something. Raises :class:`ChildDiedError`."""
+        try:
+            self._pipe.send(task)
+        except OSError:
+            raise ChildDiedError(self._reap()) from None
+
+    def receive(self, seconds: float) -> Any:
+        """The next answer. Raises it if it is an error, :class:`ChildDiedError` if none comes."""
+        try:
+            if not self._pipe.poll(seconds):
+                raise ChildDiedError(f"no answer within {seconds:.0f} s", expired=True)
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise ChildDiedError(self._reap()) from None
+        if isinstance(answer, KernelassayError):
+            raise answer
+        if isinstance(answer, Expired):
+            raise ChildDiedError("a kernel ran too long", expired=True, certain=answer.next)
+        return answer
+
+    def close(self) -> None:
+        """End the process at once."""
+        self._pipe.close()
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGKILL)
+        self._reap()
+
+    def _reap(self) -> str:
+        if self._pid == 0:
+            return "it was ended"
+        with contextlib.suppress(ChildProcessError):
+            _, status = os.waitpid(self._pid, 0)
+            self._pid = 0
+            code = os.waitstatus_to_exitcode(status)
+            return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return "it was ended"
