@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelassay import cell
-from kernelassay.errors import UnsupportedError
+from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.execute.cuda.child import Results
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.execute.cuda.workbench import ChildDiedError, CudaWorkbench
@@ -136,3 +136,17 @@ def test_a_correct_kernel_that_hangs_makes_the_input_unusable(replies):
     hung = ChildDiedError("a kernel ran too long", expired=True, certain=True)
     with pytest.raises(UnsupportedError, match="too long"):
         replies([[FACTS, hung]], "a")
+
+
+def test_of_an_input_whose_reference_is_not_finite_there_is_nothing_but_the_facts(replies):
+    facts = SimpleNamespace(finite=False)
+    (found,) = replies([[facts, results("a")]], "a")
+    assert found == [facts]
+
+
+def test_a_process_that_dies_before_it_has_told_anything_is_tried_once_more(replies):
+    died = ChildDiedError("signal SIGKILL")
+    (found,) = replies([[died], [FACTS, FIXED, results("a")]], "a")
+    assert kinds(found) == [SimpleNamespace, "died", Prepared, "a"]
+    with pytest.raises(ProblemError, match="SIGKILL"):
+        replies([[died], [died]], "a")

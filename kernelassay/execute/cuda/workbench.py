@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -89,8 +89,8 @@ class CudaWorkbench:
             self.close()  # children forked now have this graph too
             tracing = time.perf_counter() - start
         self._losses.begin()
-        yield from self._first(request, tracing)
-        pending = list(request.candidates)
+        usable = yield from self._first(request, tracing)
+        pending = list(request.candidates) if usable else []
         singly, deaths = 0, 0
         while pending:
             try:
@@ -111,24 +111,26 @@ class CudaWorkbench:
                     deaths = 0
                 singly = CHECK_EVERY
 
-    def _first(self, request: Measure, tracing: float) -> Iterator[Any]:
-        """The facts, and the cells of originals and controls; ``tracing`` took some seconds."""
+    def _first(self, request: Measure, tracing: float) -> Generator[Any, None, bool]:
+        """The facts, and the cells of originals and controls; ``tracing`` took some seconds.
+
+        Returns whether the input is usable: else nobody waits for more.
+        """
         for attempt in (1, 2):
-            sent = 0
+            sent = False
             try:
                 child = self._living(request.spec)
                 child.send(Task(request, (), fresh=True, singly=0))
                 facts = child.receive(INPUT_SECONDS)
-                if attempt == 1:
-                    yield facts
-                    sent = 1
+                yield facts
+                sent = True
                 if facts.finite:
                     first = child.receive(INPUT_SECONDS)
                     self._losses.resume(without=first.timing.prepare + first.timing.fixed)
                     yield from self._losses.take()
                     self._losses.heard()
                     yield replace(first, timing=first.timing.merge(Timing(prepare=tracing)))
-                return
+                return bool(facts.finite)
             except ChildDiedError as death:
                 self._lose(death.why)
                 if death.expired:
@@ -140,6 +142,7 @@ class CudaWorkbench:
                         f"the process that prepared the input ended: {death}",
                         where=request.spec.id,
                     ) from None
+        raise AssertionError("unreachable")
 
     def _next(self, request: Measure, pending: tuple[Any, ...], singly: int) -> Iterator[Any]:
         """Cells of pending candidates from a living child, until all are done or it dies."""
