@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelassay import __version__, executors, plan
+from kernelassay.cost import guess
 from kernelassay.engines import Agenda, Engine, Lane, LocalEngine, Reporter
-from kernelassay.engines.agenda import Cost, by_level
+from kernelassay.engines.agenda import Cost
 from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.lazy import LAZY
@@ -108,7 +109,7 @@ def run(
     images: Path | None = None,
     *,
     engine: Engine | None = None,
-    cost: Cost = by_level,
+    cost: Cost = guess,
 ) -> None:
     """Run a campaign to its end; what is finished already is not done again.
 

@@ -70,6 +70,8 @@ class GateOptions:
 
 Progress = Callable[[str], None]
 Runner = Callable[..., Any]
+Measured = Callable[[InputSpec, UnitResult], None]
+"""Is told of each input that the gate has measured."""
 
 
 def run_here(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -85,6 +87,7 @@ def make_plan(
     *,
     run: Runner = run_here,
     progress: Progress = lambda step: None,
+    measured: Measured = lambda spec, unit: None,
 ) -> dict[str, Any]:
     """Trace, lower, mutate, classify, gate and admit one problem.
 
@@ -99,7 +102,9 @@ def make_plan(
         given=options.given,
         scale=options.scale,
     )
-    base, calls = admit(problem, worker, tools, gating, run=run, progress=progress)
+    base, calls = admit(
+        problem, worker, tools, gating, run=run, progress=progress, measured=measured
+    )
     if base["refused"]:
         return base
     try:
@@ -128,6 +133,7 @@ def admit(
     *,
     run: Runner = run_here,
     progress: Progress = lambda step: None,
+    measured: Measured = lambda spec, unit: None,
 ) -> tuple[dict[str, Any], tuple[CallInfo, ...]]:
     """Trace, lower, gate and admit one problem: its plan without mutants, and its calls."""
     base = refused_plan(problem, "")
@@ -151,7 +157,8 @@ def admit(
         progress("checking inputs")
         found = worker.battery(options.battery, small)
         chosen = _chosen(problem, found.specs, options)
-        given = _gate(base, problem, worker, correct, chosen, full_size=small is not None)
+        full_size = small is not None
+        given = _gate(base, problem, worker, correct, chosen, measured, full_size=full_size)
         calls = tuple(with_known(call, given, found.tried) for call in calls)
     except KernelassayError as error:
         base["refused"] = str(error)
@@ -246,6 +253,7 @@ def _gate(
     worker: Worker,
     correct: population.CorrectKernels,
     specs: Sequence[InputSpec],
+    measured: Measured,
     *,
     full_size: bool,
 ) -> list[Arguments]:
@@ -257,6 +265,7 @@ def _gate(
     arguments: list[Arguments] = []
     for spec in specs:
         unit = worker.measure(spec, correct.originals, correct.benign)
+        measured(spec, unit)
         if full_size and not spec.overrides:
             correct = _drop_overtaxed(base, correct, unit)
         record = _input_record(spec, unit)

@@ -71,6 +71,13 @@ def candidate_ids(plan: Mapping[str, Any]) -> list[str]:
     return benign + [m["id"] for m in plan["mutants"] if _runs(m)]
 
 
+def runs_of(plan: Mapping[str, Any]) -> dict[str, int]:
+    """How many candidates are compared with each original, by its id."""
+    records = [b for b in plan["benign"] if not b["unsupported"]]
+    records += [m for m in plan["mutants"] if _runs(m)]
+    return dict(Counter(original_id(record["call"], record["style"]) for record in records))
+
+
 def candidates_of(
     plan: Mapping[str, Any], tools: Toolbox
 ) -> tuple[dict[str, Candidate], list[Candidate]]:

@@ -6,6 +6,7 @@ Layout (a contract)::
     lock                        held by the run that writes
     plans/<problem>.json        substrate, admission, inputs with validity, mutants with identity
     cells/<problem>/<input>.parquet   one finished unit of work
+    timings/<problem>/*.json    how long planning and units took; optional, outside the digest
     images/                     cache of compiled code; may be deleted at any time
     mutants.parquet, inputs.parquet   the plans as tables, written when a run ends
 
@@ -250,6 +251,28 @@ class Session:
                 where=str(path),
                 hint="start the run again with the same command; it redoes this unit alone",
             ) from error
+
+    def write_timing(self, problem: str, name: str, timing: Mapping[str, Any]) -> None:
+        """Store how long a unit took, by its input's id, or the planning (``timing.PLAN``)."""
+        write_whole(self._timing_path(problem, name), _json(timing))
+
+    def read_timing(self, problem: str, name: str) -> dict[str, Any] | None:
+        """What :meth:`write_timing` stored, or ``None``: a session may come without."""
+        path = self._timing_path(problem, name)
+        try:
+            timing: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise SessionError(
+                f"damaged timing: {error}",
+                where=str(path),
+                hint="delete this file: no result depends on it",
+            ) from error
+        return timing
+
+    def _timing_path(self, problem: str, name: str) -> Path:
+        return self.root / "timings" / slug(problem) / f"{slug(name)}.json"
 
     def finished_plans(self) -> list[dict[str, Any]]:
         """The plans whose problem is refused, or has all its cells."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 PLAN = "plan"
@@ -80,9 +80,10 @@ def _pair(work: Work) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A worker that was lost and replaced.
+    """A worker that was lost and replaced, or a process of its own in which kernels run.
 
-    ``why`` is ``silence`` or how the process ended (``signal SIGSEGV``, ``exit code 1``).
+    ``why`` is ``silence`` or how the worker ended (``signal SIGSEGV``, ``exit code 1``); of a
+    process that runs on a GPU the outcome of the fault, ``expired``, ``corrupted`` or ``died``.
     ``seconds`` go from the death to where the work stood before, with what had to be done again;
     ``wasted`` are those from its last answer to its death.
     """
@@ -96,10 +97,11 @@ class Replacement:
 class Timing:
     """Seconds of one unit of work.
 
-    ``prepare``: drawing the input, references and values of the graph. ``fixed``: originals and
-    controls. Then by the id of an original: the seconds of its own kernel (``kernels``), of all
-    candidates compared with it (``candidates``), and how many runs those were (``runs``; two for a
-    candidate whose thread order is checked).
+    ``prepare``: drawing the input, references and values of the graph; zero if they were kept from
+    before. ``fixed``: originals, as far as they ran anew, and controls. Then by the id of an
+    original: the seconds of its own kernel (``kernels``, of those that ran), of all candidates
+    compared with it (``candidates``), and how many runs those were (``runs``; two for a candidate
+    that runs in another thread order, too).
     """
 
     prepare: float = 0.0
@@ -146,6 +148,53 @@ class Timing:
         """From what :meth:`to_json` gave."""
         lost = tuple(Replacement(**one) for one in data["replacements"])
         return cls(**{**data, "replacements": lost})
+
+
+class Losses:
+    """Takes the time of processes that are lost and replaced, for whoever talks to them."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._heard = 0.0
+        self._lost: Replacement | None = None  # its seconds are the moment of the death
+        self._replaced: list[Replacement] = []
+
+    def begin(self) -> None:
+        """A request begins: what went by since a process was lost is nobody's cost."""
+        self.heard()
+        if self._lost is not None:
+            self._lost = replace(self._lost, seconds=self._heard)
+
+    def heard(self) -> None:
+        """The process has answered."""
+        self._heard = self._now()
+
+    def lose(self, why: str) -> None:
+        """The process is gone."""
+        now = self._now()
+        wasted = now - self._heard
+        self.resume(without=wasted)  # one lost before it brought the work to where it had stood
+        self._lost = Replacement(why, now, wasted)
+        self._heard = now
+
+    def resume(self, without: float = 0.0) -> None:
+        """The work stands where it stood before the last process was lost, if one was.
+
+        ``without`` are seconds since then that are counted elsewhere.
+        """
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            seconds = self._now() - lost.seconds - without
+            self.add(replace(lost, seconds=max(0.0, seconds)))
+
+    def add(self, replacement: Replacement) -> None:
+        """One that another process tells of."""
+        self._replaced.append(replacement)
+
+    def take(self) -> tuple[Replacement, ...]:
+        """The replacements so far, each once."""
+        taken, self._replaced = tuple(self._replaced), []
+        return taken
 
 
 def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:

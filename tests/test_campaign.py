@@ -13,8 +13,10 @@ import pytest
 
 from kernelassay import campaign as campaigns
 from kernelassay.analysis.audit import audit_sessions
+from kernelassay.analysis.cost import cost_report
 from kernelassay.cli import invoke
 from kernelassay.execute.worker import Worker
+from kernelassay.machines import MACHINES
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import read_problem
@@ -123,6 +125,11 @@ def test_a_worker_killed_at_any_moment_changes_nothing(finished, tmp_path, monke
     monkeypatch.setattr(Worker, "_receive", receive)
     assert measure(tmp_path / "s") == finished[1]
     assert len(killed) == len(moments)
+    report = cost_report(Session.open(tmp_path / "s"), MACHINES["cpu"])
+    assert list(report.replacements) == ["signal SIGKILL"]
+    lost = report.replacements["signal SIGKILL"]
+    assert lost.count == len(moments)
+    assert lost.seconds > 0
 
 
 SCRIPT = """

@@ -307,3 +307,53 @@ def test_progress_counts_the_cells_that_several_lanes_measure_of_one_problem(alo
         list(pool.map(lambda _: lines.cells_done(NAME, 1), range(300)))
         lines.problem_done(NAME, plan)
     assert "300 cells measured" in " ".join(capsys.readouterr().err.split())  # lines are wrapped
+
+
+def test_the_heaviest_unit_is_taken_first_and_one_without_a_prediction_counts_as_a_second():
+    agenda = Agenda(["a"])
+    agenda.next()
+    weights = {"a-1": 5.0, "a-2": 0.5}
+    shared = Work("a", {}, (), deque({"id": f"a-{n}"} for n in range(3)), weights)
+    assert shared.remaining == 5.0 + 1.0 + 0.5
+    taken = [agenda.offer(shared), agenda.another(shared), agenda.another(shared)]
+    assert [unit.record["id"] for unit in taken] == ["a-1", "a-0", "a-2"]
+
+
+def test_with_a_ledger_units_are_taken_in_the_order_given_whatever_is_predicted():
+    agenda = Agenda(["a"])
+    agenda.next()
+    records = deque({"id": f"a-{n}"} for n in range(3))
+    lazy = Work("a", {}, (), records, {"a-1": 5.0, "a-2": 9.0}, Ledger({}, lambda name: None))
+    taken = [agenda.offer(lazy), agenda.another(lazy), agenda.another(lazy)]
+    assert [unit.record["id"] for unit in taken] == ["a-0", "a-1", "a-2"]
+
+
+def test_a_helper_goes_where_most_predicted_seconds_wait():
+    agenda = Agenda(["a", "b"])
+    agenda.next(), agenda.next()
+    many, heavy = work("many", 5), work("heavy", 3)
+    heavy.seconds = dict.fromkeys(("heavy-0", "heavy-1", "heavy-2"), 60.0)
+    agenda.offer(many)
+    agenda.offer(heavy)
+    assert agenda.next().work is heavy
+
+
+def test_what_a_run_predicts_decides_the_order_of_its_units(alone, helped, monkeypatch):
+    predicted, taken = {}, []
+    original, take = Lane._predicted, Agenda._take
+
+    def backwards(*arguments):
+        found = original(*arguments)
+        predicted.update({name: float(n) for n, name in enumerate(found)})
+        assert all(seconds > 0 for seconds in found.values())
+        return predicted
+
+    def noted(self, shared):
+        unit = take(self, shared)
+        taken.append(unit.record["id"])
+        return unit
+
+    monkeypatch.setattr(Lane, "_predicted", backwards)
+    monkeypatch.setattr(Agenda, "_take", noted)
+    assert helped() == alone[1]
+    assert taken == sorted(taken, key=predicted.__getitem__, reverse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,30 +21,38 @@ LOSSES = 4
 Cost = Callable[[Problem], float]
 
 
-def by_level(problem: Problem) -> float:
-    """Chains of kernels take longest; begun last, they would leave the other lanes idle."""
-    return problem.level
-
-
 @dataclass(slots=True, eq=False)
 class Work:
     """A planned problem being measured; only :class:`Agenda` changes it.
 
     ``candidates`` are the ids of what runs on each input, ``waiting`` holds the records of inputs
-    that no lane has taken, ``lost`` the units whose station went away. With a ``ledger`` the cells
-    of an input say which the next one needs, so that one lane has the work to itself, in order.
+    that no lane has taken, heaviest first, ``lost`` the units whose station went away. ``seconds``
+    predicts a unit by its input's id; one without a prediction counts as a second. With a
+    ``ledger`` the cells of an input say which the next one needs, so that one lane has the work to
+    itself, in the order given.
     """
 
     problem: Problem
     plan: dict[str, Any]
     candidates: Sequence[str]
     waiting: deque[dict[str, Any]]
+    seconds: Mapping[str, float] = field(default_factory=dict)
     ledger: Ledger | None = None
     lost: list[Unit] = field(default_factory=list)
     unfinished: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.unfinished = len(self.waiting)
+        if self.ledger is None:
+            self.waiting = deque(sorted(self.waiting, key=self._weight, reverse=True))
+
+    @property
+    def remaining(self) -> float:
+        """The predicted seconds of all units that wait."""
+        return sum(map(self._weight, self.waiting))
+
+    def _weight(self, record: Mapping[str, Any]) -> float:
+        return self.seconds.get(record["id"], 1.0)
 
     @property
     def worth_opening(self) -> bool:
@@ -102,7 +110,7 @@ class Agenda:
                     return self._problems.popleft()
                 works = [work for work in self._works if work.worth_opening]
                 if works:
-                    return self._take(max(works, key=lambda w: (len(w.lost), len(w.waiting))))
+                    return self._take(max(works, key=lambda w: (len(w.lost), w.remaining)))
                 if not self._planning:
                     return None
                 self._changed.wait()

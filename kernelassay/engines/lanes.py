@@ -16,10 +16,12 @@ from kernelassay.cell import Cell
 from kernelassay.engines.agenda import Agenda, Unit, Work
 from kernelassay.engines.station import Station, WorkLostError
 from kernelassay.lazy import LAZY, Ledger
+from kernelassay.machines import MACHINES
 from kernelassay.plan import PlanOptions
-from kernelassay.population import candidate_ids
+from kernelassay.population import candidate_ids, runs_of
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
+from kernelassay.timing import PLAN, PlanTiming
 
 
 class Reporter(Protocol):
@@ -97,24 +99,40 @@ class Lane(threading.Thread):
         """Plan a problem and offer its units; the first one, if there is any to measure."""
         made = self._session.read_plan(problem.id)
         if made is None:
-            made = self._station.plan(
+            planned = self._station.plan(
                 problem,
                 self._options,
                 lambda step: self._reporter.problem_step(problem.id, step),
             )
             if self._agenda.stopped.is_set():
                 return None
+            made = planned.plan
+            self._session.write_timing(problem.id, PLAN, planned.timing.to_json())
             self._session.write_plan(problem.id, made)
         self._reporter.problem_planned(problem.id, made)
         todo = [] if made["refused"] else self._unmeasured(problem, made)
         if todo:
             read = partial(self._session.read_cells, problem.id)
             ledger = Ledger(made, read) if self._options.cells == LAZY else None
-            work = Work(problem, made, candidate_ids(made), deque(todo), ledger)
+            seconds = self._predicted(problem, made)
+            work = Work(problem, made, candidate_ids(made), deque(todo), seconds, ledger)
             return self._agenda.offer(work)
         self._agenda.drop()
         self._reporter.problem_done(problem.id, made)
         return None
+
+    def _predicted(self, problem: Problem, made: dict[str, Any]) -> dict[str, float]:
+        """The seconds of each unit, by the input's id, as far as the gate measured its work."""
+        machine = MACHINES.get(str(self._session.manifest.get("executor")))
+        stored = self._session.read_timing(problem.id, PLAN)
+        if stored is None or machine is None:
+            return {}
+        runs = runs_of(made)
+        return {
+            name: machine.unit(unit.work, unit.timing.kernels, runs).seconds
+            for name, unit in PlanTiming.from_json(stored).units.items()
+            if unit.work is not None
+        }
 
     def _unmeasured(self, problem: Problem, made: dict[str, Any]) -> list[dict[str, Any]]:
         return [
@@ -144,5 +162,6 @@ class Lane(threading.Thread):
                 f"{problem.id} {record['id']}: {len(unit.cells)} cells of"
                 f" {len(work.candidates)} candidates, {len(rest)} implied"
             )
-        cells = cell.table([*fixed, *unit.cells, *rest])
+        self._session.write_timing(problem.id, record["id"], fixed.timing.to_json())
+        cells = cell.table([*fixed.cells, *unit.cells, *rest])
         self._session.write_cells(problem.id, record["id"], cells)

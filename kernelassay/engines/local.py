@@ -11,8 +11,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from kernelassay import plan as plans
-from kernelassay.cell import Cell
-from kernelassay.engines.station import OnCell, OnStep, WorkLostError
+from kernelassay.engines.station import Fixed, OnCell, OnStep, Planned, WorkLostError
 from kernelassay.errors import ProblemError
 from kernelassay.execute.bench import Candidate
 from kernelassay.execute.toolbox import Toolbox
@@ -22,6 +21,7 @@ from kernelassay.population import candidates_of
 from kernelassay.problem import Problem
 from kernelassay.session import inputs_of
 from kernelassay.tasks import TaskDiedError, run_task
+from kernelassay.timing import PlanClock
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -72,17 +72,20 @@ class LocalStation:
         """Always at once."""
         return not over.is_set()
 
-    def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> dict[str, Any]:
+    def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> Planned:
         """As in :class:`Station`."""
         self._open = problem.id
-        return plans.make_plan(
+        clock = PlanClock(on_step)
+        made = plans.make_plan(
             problem,
             self._worker,
             self._engine.tools,
             options,
             run=self._task,
-            progress=on_step,
+            progress=clock.step,
+            measured=lambda spec, unit: clock.unit(spec.id, unit.timed()),
         )
+        return Planned(made, clock.stop())
 
     def measure(
         self,
@@ -91,7 +94,7 @@ class LocalStation:
         record: Mapping[str, Any],
         candidates: Sequence[str],
         on_cell: OnCell,
-    ) -> list[Cell]:
+    ) -> Fixed:
         """As in :class:`Station`."""
         self._kernels = self._engine.kernels(problem.id)
         originals = self._built(plan)
@@ -106,7 +109,7 @@ class LocalStation:
         )
         if not self._stopped.is_set():
             _require_valid(unit, problem, record)
-        return unit.fixed
+        return Fixed(unit.fixed, unit.timed())
 
     def stop(self) -> None:
         """End the worker, and the task under way."""

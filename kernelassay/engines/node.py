@@ -66,7 +66,7 @@ class Node:
         yield []
 
     def measure(self, record: Mapping[str, Any], candidates: Sequence[str]) -> Iterator[Batch]:
-        """Cells of the candidates, then those of originals and controls."""
+        """Cells of the candidates, then what the station returns."""
         station, problem = self._ready(), self._problem
         assert problem is not None
 

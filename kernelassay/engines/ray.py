@@ -17,10 +17,9 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
-from kernelassay.cell import Cell
 from kernelassay.engines.likeness import Likeness, differences, likeness
 from kernelassay.engines.node import CELL, FAILED, LOST, STEP, Node
-from kernelassay.engines.station import OnCell, OnStep, WorkLostError
+from kernelassay.engines.station import Fixed, OnCell, OnStep, Planned, WorkLostError
 from kernelassay.errors import EngineError, KernelassayError, ToolchainError, UsageError
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.executors import LANES_PER_DEVICE
@@ -238,18 +237,19 @@ class RayStation:
             self._engine.require_room()
         return False
 
-    def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> dict[str, Any]:
+    def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> Planned:
         """As in :class:`Station`; raises :class:`UsageError` for inputs in files from here."""
         if options.given:
             raise UsageError("inputs handed over as files do not travel", where=problem.id)
         # Rules hold functions; their ids name them on the node.
         rules = tuple(rule.id for rule in options.rules)
-        made: dict[str, Any] = {}
+        made: Planned | None = None
         for kind, value in self._follow("plan", problem, replace(options, rules=()), rules):
             if kind == STEP:
                 on_step(value)
             else:
                 made = value
+        assert made is not None
         return made
 
     def measure(
@@ -259,18 +259,19 @@ class RayStation:
         record: Mapping[str, Any],
         candidates: Sequence[str],
         on_cell: OnCell,
-    ) -> list[Cell]:
+    ) -> Fixed:
         """As in :class:`Station`."""
         if self._given is not plan:
             for _ in self._follow("take", problem, plan):
                 pass
             self._given = plan
-        fixed: list[Cell] = []
+        fixed: Fixed | None = None
         for kind, value in self._follow("measure", record, list(candidates)):
             if kind == CELL:
                 on_cell(value)
             else:
                 fixed = value
+        assert fixed is not None
         return fixed
 
     def stop(self) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kernelassay.cell import Cell
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
+from kernelassay.timing import PlanTiming, UnitTiming
 
 OnStep = Callable[[str], None]
 OnCell = Callable[[Cell], None]
@@ -18,13 +20,29 @@ class WorkLostError(Exception):
     """A station went away or failed with what it had in hand, which says nothing about that."""
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A problem's plan, and what making it took."""
+
+    plan: dict[str, Any]
+    timing: PlanTiming
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The cells of a unit's originals and controls, and what the unit took."""
+
+    cells: list[Cell]
+    timing: UnitTiming
+
+
 class Station(Protocol):
     """A place that plans problems and measures units, one thing at a time, for one lane."""
 
     def ready(self, over: threading.Event) -> bool:
         """Wait until work can be given; false if ``over`` is set before that."""
 
-    def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> dict[str, Any]:
+    def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> Planned:
         """The plan of a problem (:func:`kernelassay.plan.make_plan`).
 
         Raises :class:`WorkLostError`.
@@ -37,7 +55,7 @@ class Station(Protocol):
         record: Mapping[str, Any],
         candidates: Sequence[str],
         on_cell: OnCell,
-    ) -> list[Cell]:
+    ) -> Fixed:
         """Run candidates of a plan, named by id, on the input of one of its records.
 
         Their cells go to ``on_cell``, in order; the cells of originals and controls are returned.

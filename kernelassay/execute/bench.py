@@ -33,8 +33,10 @@ from kernelassay.kernel import Call, Launch, LaunchPlan, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
 from kernelassay.substrate.lowering import MAX_BLOCKS, bind, lower, lower_fused
+from kernelassay.timing import UnitWork
 from kernelassay.trace import Traced, evaluate, meta
 from kernelassay.user.whole import trace_whole, whole_call
+from kernelassay.work import unit_work
 
 ORIGINAL = "original"
 BENIGN = "benign"
@@ -55,6 +57,11 @@ class Candidate:
     source: str
     image: AnyImage
 
+    @property
+    def original(self) -> str:
+        """The id of the original that it is compared with."""
+        return f"{ORIGINAL}/{self.call}/{self.style}"
+
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
@@ -62,7 +69,7 @@ class InputFacts:
 
     ``reference_error`` is the critical tolerance between the float32 and float64 references,
     ``magnitude`` the largest finite magnitude among the values of the traced graph, ``arguments``
-    the scalars of each call, by its id.
+    the scalars of each call, by its id; ``work`` what the unit computes and moves.
     """
 
     id: str
@@ -75,6 +82,7 @@ class InputFacts:
     problem: str
     output_dtypes: tuple[str, ...] = ("float32",)
     arguments: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
+    work: UnitWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +209,8 @@ Written = Mapping[str, tuple[str, Tensor]]
 class InputBench(ABC, Generic[B]):
     """One input of a problem: references, kept values, and the correct run of each call.
 
-    ``B`` is what a call is bound to on a device: its arguments and buffers.
+    ``B`` is what a call is bound to on a device: its arguments and buffers. ``kernel_seconds`` has
+    the run time of each original that has run, by its id, ``seconds`` that of the last run.
     """
 
     def __init__(self, bench: ProblemBench, spec: InputSpec) -> None:
@@ -222,6 +231,8 @@ class InputBench(ABC, Generic[B]):
             self.values = self.traced.run(state, self.inputs, spec.seed)
         self._originals: dict[tuple[str, str], Candidate] = {}
         self._baselines: dict[tuple[str, str], _Baseline] = {}
+        self.kernel_seconds: dict[str, float] = {}
+        self.seconds = 0.0
 
     def facts(self) -> InputFacts:
         """The reference-only facts of this input."""
@@ -238,6 +249,7 @@ class InputBench(ABC, Generic[B]):
             problem="" if finite else "the reference is not finite",
             output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
             arguments=self.bench.arguments_in(self.spec.overrides, self.traced),
+            work=unit_work(self.bench.calls, self.traced),
         )
 
     def adopt(self, originals: Mapping[str, Candidate]) -> None:
@@ -364,6 +376,7 @@ class InputBench(ABC, Generic[B]):
             original = self._originals[call, style]
             bound = self._bind(call)
             result = self._launch(original, bound, None, self.spec.order)
+            self.kernel_seconds[original.id] = self.seconds
             if result.outcome != cell.OK:
                 raise self._no_baseline(original, result)
             tolerated = self._tolerated(original, bound, result)

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernelassay.cell import Cell
 from kernelassay.compile.fixed import Fixed, Sizes
 from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Scalar
 from kernelassay.problem import Problem
+from kernelassay.timing import Timing
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate
@@ -71,11 +73,24 @@ class Battery:
 class Measure:
     """Run candidates on one input of the open problem.
 
-    The replies are the input's facts, the originals' and controls' cells, then one cell per
-    candidate in order.
+    The replies are the input's facts, if these are finite then :class:`Prepared`, and then a cell
+    and its seconds per candidate, in order; None are the seconds of one that are told as wasted
+    with a process. Each ``timing.Replacement`` of such a process comes before one of these.
     """
 
     spec: InputSpec
     originals: Mapping[str, Candidate]
     candidates: tuple[Candidate, ...]
     check_order: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The cells of originals and controls, and what it took to come so far.
+
+    ``runs`` is how often each candidate will run, whatever it does.
+    """
+
+    cells: list[Cell]
+    timing: Timing
+    runs: int = 1

@@ -24,6 +24,7 @@ from kernelassay.execute.messages import (
     CallInfo,
     Measure,
     Open,
+    Prepared,
     Trials,
 )
 from kernelassay.execute.outputs import without_output
@@ -31,6 +32,7 @@ from kernelassay.execute.serving import serve
 from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
+from kernelassay.timing import Losses, Replacement, Timing, UnitTiming
 
 if TYPE_CHECKING:
     from kernelassay.execute.bench import Candidate, InputFacts
@@ -47,7 +49,7 @@ class UnitResult:
     """What one unit of work (a problem on one input) yielded.
 
     ``rejected`` says why the input cannot be used; ``broken`` that a correct kernel did not end
-    on it. ``fixed`` holds the cells of originals and controls.
+    on it. ``fixed`` holds the cells of originals and controls. ``timing`` has what each part took.
     """
 
     facts: InputFacts | None = None
@@ -55,6 +57,11 @@ class UnitResult:
     broken: bool = False
     fixed: list[Cell] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
+    timing: Timing = field(default_factory=Timing)
+
+    def timed(self) -> UnitTiming:
+        """What a session keeps of the unit's seconds."""
+        return UnitTiming(self.timing, self.facts.work if self.facts else None)
 
 
 class WorkerDiedError(Exception):
@@ -97,10 +104,17 @@ class Worker:
         self._pipe: Connection | None = None
         self._problem: Problem | None = None
         self._stopped = False
+        self._losses = Losses()
 
     def open(self, problem: Problem) -> tuple[CallInfo, ...]:
         """Load a problem. Raises :class:`ProblemError` or :class:`UnsupportedError`."""
         self._problem = problem
+        self._losses.begin()
+        calls = self._load(problem)
+        self._losses.resume()
+        return calls
+
+    def _load(self, problem: Problem) -> tuple[CallInfo, ...]:
         for attempt in (1, 2):
             try:
                 self._send(Open(problem, self._tools))
@@ -121,11 +135,13 @@ class Worker:
 
         ``size`` is one of ``inputs.BATTERIES``; ``small`` is as in :class:`messages.Battery`.
         """
+        self._losses.begin()
         for attempt in (1, 2):
             try:
                 self._reopen()
                 self._send(Battery(size, small))
                 found: Trials = self._receive(OPEN_SECONDS)
+                self._losses.resume()
                 return found
             except WorkerDiedError as death:
                 if attempt == 2 or death.silent:
@@ -145,6 +161,20 @@ class Worker:
     ) -> UnitResult:
         """Run candidates on one input, surviving whatever they do to the worker."""
         result = UnitResult()
+        self._losses.begin()
+        self._measure(result, spec, originals, candidates, check_order, on_cell)
+        result.timing = result.timing.merge(Timing(replacements=self._losses.take()))
+        return result
+
+    def _measure(
+        self,
+        result: UnitResult,
+        spec: InputSpec,
+        originals: Mapping[str, Candidate],
+        candidates: Sequence[Candidate],
+        check_order: bool,
+        on_cell: Callable[[Cell], None],
+    ) -> None:
         retried: set[str] = set()
         pending = list(candidates)
         failures = 0
@@ -155,44 +185,59 @@ class Worker:
                 result.facts, result.fixed = None, []
                 self._reopen()
                 self._send(Measure(spec, originals, tuple(pending), check_order))
-                self._collect(result, len(pending), on_cell)
-                return result
+                self._collect(result, pending, on_cell)
+                return
             except WorkerDiedError as death:
                 received = len(result.cells) - done
                 if not result.fixed or not pending:
                     failures += 1
                     if failures > 1:
                         result.rejected = f"the worker ended: {death.reason}"
-                        return result
+                        return
                     continue
                 pending = pending[received:]
                 if not pending:
-                    return result
+                    return
                 if pending[0].id in retried:
                     result.cells.append(_death(pending.pop(0), spec, death))
                     on_cell(result.cells[-1])
                     if not pending:
-                        return result
+                        return
                 else:
                     retried.add(pending[0].id)
             except KernelassayError as error:
                 result.rejected = str(error)
                 result.broken = result.facts is not None and isinstance(error, ProblemError)
-                return result
+                return
 
-    def _collect(self, result: UnitResult, count: int, on_cell: Callable[[Cell], None]) -> None:
+    def _collect(
+        self,
+        result: UnitResult,
+        pending: Sequence[Candidate],
+        on_cell: Callable[[Cell], None],
+    ) -> None:
         result.facts = self._receive(INPUT_SECONDS)
         if result.facts is not None and not result.facts.finite:
             result.rejected = result.facts.problem
+            self._losses.resume()
             return
-        result.fixed = self._receive(INPUT_SECONDS)
-        for _ in range(count):
-            result.cells.append(self._receive(CANDIDATE_SECONDS))
-            on_cell(result.cells[-1])
+        done: Prepared = self._receive(INPUT_SECONDS)
+        result.fixed = done.cells
+        if result.timing.fixed:  # done again: this belongs to what the replacement cost
+            self._losses.resume()
+        else:
+            self._losses.resume(without=done.timing.prepare + done.timing.fixed)
+            result.timing = result.timing.merge(done.timing)
+        for candidate in tuple(pending):
+            found, seconds = self._receive(CANDIDATE_SECONDS)
+            result.cells.append(found)
+            if seconds is not None:
+                result.timing = result.timing.ran(candidate.original, seconds, done.runs)
+            on_cell(found)
 
     def _reopen(self) -> None:
         if self._process is None and self._problem is not None:
-            self.open(self._problem)
+            self._load(self._problem)
 
     def close(self) -> None:
         """End the process at once."""
@@ -232,15 +277,21 @@ class Worker:
         assert self._pipe is not None
         try:
             if not self._pipe.poll(seconds):
-                raise WorkerDiedError(self._reap(f"no answer within {seconds:.0f} s"), silent=True)
+                raise WorkerDiedError(
+                    self._reap(f"no answer within {seconds:.0f} s", True), silent=True
+                )
             reply = self._pipe.recv()
+            self._losses.heard()
         except (EOFError, OSError):
             raise WorkerDiedError(self._reap("")) from None
         if isinstance(reply, KernelassayError):
             raise reply
+        if isinstance(reply, Replacement):
+            self._losses.add(reply)
+            return self._receive(seconds)
         return reply
 
-    def _reap(self, reason: str) -> str:
+    def _reap(self, reason: str, silent: bool = False) -> str:
         process = self._process
         if process is not None and not reason:
             process.join(5)
@@ -251,6 +302,7 @@ class Worker:
                 reason = f"signal {signal.Signals(-code).name}"
             else:
                 reason = f"exit code {code}"
+        self._losses.lose("silence" if silent else reason)
         self.close()
         return reason
 

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from kernelassay.cell import OK, Cell
 from kernelassay.engines import Agenda, Lane, WorkLostError
 from kernelassay.engines.agenda import LOSSES
+from kernelassay.engines.station import Fixed, Planned
 from kernelassay.errors import EngineError
+from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
+from kernelassay.timing import PlanTiming, Timing, UnitTiming
 from tests.test_campaign import Silent
 
 INPUTS, MUTANTS = 3, 4
@@ -42,7 +45,14 @@ class Store:
     """A session in memory that allows every file once."""
 
     def __init__(self):
-        self.plans, self.cells = {}, {}
+        self.manifest = {"executor": "cpu"}
+        self.plans, self.cells, self.timings = {}, {}, {}
+
+    def read_timing(self, name, record):
+        return self.timings.get((name, record))
+
+    def write_timing(self, name, record, timing):
+        self.timings[name, record] = timing
 
     def read_plan(self, name):
         return self.plans.get(name)
@@ -71,7 +81,7 @@ class Fragile:
 
     def plan(self, problem, options, on_step):
         self._step()
-        return plan_of(problem.id)
+        return Planned(plan_of(problem.id), PlanTiming({}, {}))
 
     def measure(self, problem, plan, record, candidates, on_cell):
         for name in candidates:
@@ -79,7 +89,7 @@ class Fragile:
             self.measured.append((record["id"], name))
             on_cell(cell(name, record))
         self._step()
-        return [cell("original", record)]
+        return Fixed([cell("original", record)], UnitTiming(Timing(), None))
 
     def stop(self):
         pass
@@ -95,7 +105,8 @@ class Fragile:
 def lanes_over(problems, stations, store=None, reporter=None):
     agenda = Agenda(problems)
     store = store or Store()
-    lanes = [Lane(store, station, None, reporter or Silent(), agenda) for station in stations]
+    options = PlanOptions((), True, "host")
+    lanes = [Lane(store, station, options, reporter or Silent(), agenda) for station in stations]
     for lane in lanes:
         lane.start()
     for lane in lanes:

@@ -170,3 +170,22 @@ def test_what_nobody_wrote_is_counted_and_read_as_zero(worker, tools):
     assert late.output_digest == zero.output_digest
     assert late.seen == zero.seen
     assert late.exact.out_nan == 5
+
+
+def test_a_kept_input_is_not_prepared_again_and_a_fault_costs_a_replacement(worker, tools):
+    infos = worker.open(problem("relu"))
+    kept, spec, name = originals(tools, infos), official_inputs()[0], cell.ILLEGAL_ADDRESS
+    faulty, sound = candidates(tools, infos[0].id, {name: FAULTS[name], "sound": SOUND})
+    first = worker.measure(spec, kept, [sound]).timing
+    assert first.prepare > 0
+    assert first.fixed > sum(first.kernels.values()) > 0
+    assert set(first.kernels) == set(kept)
+    assert first.runs == dict.fromkeys(kept, 1)
+    assert all(seconds > 0 for seconds in first.candidates.values())
+    assert first.replacements == ()
+    again = worker.measure(spec, kept, [faulty, sound]).timing
+    assert (again.prepare, again.kernels) == (0.0, {})
+    assert again.runs == dict.fromkeys(kept, 2)
+    (lost,) = again.replacements
+    assert lost.why == name
+    assert lost.seconds > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,8 @@ class CpuInputBench(InputBench[Bound]):
                 view[...] = bound.starts[parameter]
         image = candidate.image
         assert isinstance(image, Image)
+        self._device.load(image)
+        start = time.perf_counter()
         result = self._device.run(
             image,
             plan,
@@ -94,6 +97,7 @@ class CpuInputBench(InputBench[Bound]):
             order=order,
             surroundings=self.spec.surroundings,
         )
+        self.seconds = time.perf_counter() - start
         for parameter in result.written_inputs:
             if parameter in bound.operands:
                 bound.buffers[parameter].array[:] = bound.operands[parameter]

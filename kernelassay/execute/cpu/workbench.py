@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,11 @@ from kernelassay.errors import KernelassayError
 from kernelassay.execute.bench import ProblemBench
 from kernelassay.execute.cpu.bench import CpuInputBench
 from kernelassay.execute.cpu.device import CpuDevice
-from kernelassay.execute.messages import Measure
+from kernelassay.execute.messages import Measure, Prepared
 from kernelassay.execute.outputs import order_finding, other_order, without_output
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
+from kernelassay.timing import Timing
 
 
 class CpuWorkbench:
@@ -33,15 +35,22 @@ class CpuWorkbench:
         """Nothing can be done ahead in the process that measures."""
 
     def measure(self, request: Measure) -> Iterator[Any]:
-        """The input's facts, the cells of originals and controls, and one per candidate."""
+        """The replies to a request, timed."""
+        start = time.perf_counter()
         prepared = CpuInputBench(self.bench, self._device, request.spec)
         facts = prepared.facts()
+        ready = time.perf_counter()
         yield facts
         if not facts.finite:
             return
         try:
-            yield [*prepared.prepare(request.originals).values(), *prepared.controls()]
+            begun = time.perf_counter()
+            cells = [*prepared.prepare(request.originals).values(), *prepared.controls()]
+            fixed = time.perf_counter() - begun
+            timing = Timing(ready - start, fixed, prepared.kernel_seconds)
+            yield Prepared(cells, timing, runs=2 if request.check_order else 1)
             for candidate in request.candidates:
+                start = time.perf_counter()
                 try:
                     result = prepared.run(candidate)
                     if request.check_order:
@@ -56,6 +65,6 @@ class CpuWorkbench:
                     result = without_output(
                         candidate.id, request.spec.id, cell.INFRASTRUCTURE, str(error)
                     )
-                yield result
+                yield result, time.perf_counter() - start
         finally:
             prepared.close()

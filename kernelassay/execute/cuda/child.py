@@ -10,6 +10,7 @@ import ctypes
 import os
 import resource
 import signal
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -28,9 +29,10 @@ from kernelassay.execute.cuda.driver import FaultError
 from kernelassay.execute.cuda.memory import room
 from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.messages import Measure
+from kernelassay.execute.messages import Measure, Prepared
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
+from kernelassay.timing import Timing
 from kernelassay.work import peak_bytes
 
 CHECK_EVERY = 16
@@ -43,6 +45,10 @@ _PROBE_WORDS = 4096
 
 
 _STRAY = "wrote over memory that is not its own, past the guard zones"
+CORRUPTED = "corrupted"
+
+Timed = tuple[Cell, float]
+"""A candidate's cell and seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,13 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Cells of the next candidates, in order. ``ended``: the process ends and others are left."""
+    """Cells of the next candidates and their seconds, in order.
 
-    cells: tuple[Cell, ...]
-    ended: bool = False
+    ``ended`` says why the process ends, if it does: others may be left.
+    """
+
+    cells: tuple[Timed, ...]
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,7 @@ def run_child(
     except (KernelassayError, RuntimeError) as error:
         pipe.send(ToolchainError(f"the device cannot be used: {error}"))
         return
-    held: list[Cell] = []
+    held: list[Timed] = []
     lock = kernels.with_name(f"device-{index}.lock")
     inputs = Inputs(bench, device, options, lambda: pipe.send(Expired(not held)), lock)
     while True:
@@ -164,6 +173,10 @@ class Inputs:
         total = torch.cuda.get_device_properties(0).total_memory
         self._most = int(_KEPT_SHARE * total / max(1, options.lanes))
 
+    def has(self, spec: InputSpec) -> bool:
+        """Whether an input is prepared."""
+        return spec in self._kept
+
     def get(self, spec: InputSpec) -> CudaInputBench:
         """An input, prepared. Raises ``UnsupportedError`` if the device's memory runs out."""
         if spec not in self._kept:
@@ -207,16 +220,19 @@ class Inputs:
             )
 
 
-def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Cell]) -> bool:
+def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Timed]) -> bool:
     """Work through a task; whether the process can go on afterwards. ``held`` has unsent cells."""
     try:
+        start = time.perf_counter()
+        kept = inputs.has(task.request.spec)
         prepared = inputs.get(task.request.spec)
         if task.fresh:
             facts = prepared.facts()
+            seconds = 0.0 if kept else time.perf_counter() - start
             pipe.send(facts)
             if not facts.finite:
                 return True
-            pipe.send([*prepared.prepare(task.request.originals).values(), *prepared.controls()])
+            pipe.send(_fixed(prepared, task.request, seconds))
         else:
             prepared.adopt(task.request.originals)
     except KernelassayError as error:
@@ -235,53 +251,67 @@ def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Cell]) -> b
     return _candidates(pipe, prepared, task, held)
 
 
-def _candidates(pipe: Connection, prepared: CudaInputBench, task: Task, held: list[Cell]) -> bool:
+def _fixed(prepared: CudaInputBench, request: Measure, seconds: float) -> Prepared:
+    """The cells of originals, which need not run if they were kept, and of controls, timed.
+
+    ``seconds`` are those that it took to prepare the input.
+    """
+    known = set(prepared.kernel_seconds)
+    start = time.perf_counter()
+    cells = [*prepared.prepare(request.originals).values(), *prepared.controls()]
+    fixed = time.perf_counter() - start
+    ran = {name: took for name, took in prepared.kernel_seconds.items() if name not in known}
+    return Prepared(cells, Timing(seconds, fixed, ran))
+
+
+def _candidates(pipe: Connection, prepared: CudaInputBench, task: Task, held: list[Timed]) -> bool:
     """Send :class:`Results` until all candidates are done; whether the process can go on.
 
-    Cells are sent once the memory they were graded on is known to be sound.
+    Cells are sent once the memory they were graded on is known to be sound; the seconds of looking
+    at it count for the last of them.
     """
     for number, candidate in enumerate(task.pending, 1):
+        start = time.perf_counter()
         alone = prepared.checks_each or number <= task.singly
-        found, fatal = _attempt(prepared, candidate, task.request, alone)
-        if found is not None:
-            held.append(found)
-        if fatal and len(held) > 1:
+        found, spoilt = _attempt(prepared, candidate, task.request)
+        held.append((found, time.perf_counter() - start))
+        if spoilt and len(held) > 1:
             held.clear()  # they are measured again, one by one
-        if fatal:
-            pipe.send(Results(tuple(held), ended=True))
+        if spoilt:
+            pipe.send(Results(tuple(held), ended=spoilt))
             return False
         if alone or number % CHECK_EVERY == 0 or number == len(task.pending):
             try:
                 prepared.require_sound()
             except CorruptedError:
                 stray = without_output(candidate.id, task.request.spec.id, cell.CRASH, _STRAY)
-                pipe.send(Results((stray,) if len(held) == 1 else (), ended=True))
+                took = time.perf_counter() - start
+                pipe.send(Results(((stray, took),) if len(held) == 1 else (), ended=CORRUPTED))
                 return False
+            held[-1] = found, time.perf_counter() - start
             pipe.send(Results(tuple(held)))
             held.clear()
     return True
 
 
-def _attempt(
-    prepared: CudaInputBench, candidate: Candidate, request: Measure, alone: bool
-) -> tuple[Cell | None, bool]:
-    """A candidate's cell, and whether the process is spoilt by it."""
+def _attempt(prepared: CudaInputBench, candidate: Candidate, request: Measure) -> tuple[Cell, str]:
+    """A candidate's cell, and how the process is spoilt by it, if it is."""
 
     def lost(outcome: str, detail: str) -> Cell:
         return without_output(candidate.id, request.spec.id, outcome, detail[:500])
 
     try:
-        return _run(prepared, candidate, request), False
+        return _run(prepared, candidate, request), ""
     except KernelassayError as error:
-        return lost(cell.INFRASTRUCTURE, str(error)), False
+        return lost(cell.INFRASTRUCTURE, str(error)), ""
     except FaultError as fault:
-        return lost(fault.outcome, fault.detail), True
+        return lost(fault.outcome, fault.detail), fault.outcome
     except CorruptedError:
-        return lost(cell.CRASH, _STRAY), True
+        return lost(cell.CRASH, _STRAY), CORRUPTED
     except torch.OutOfMemoryError as error:
-        return lost(cell.INFRASTRUCTURE, str(error)), True
+        return lost(cell.INFRASTRUCTURE, str(error)), cell.OUT_OF_MEMORY
     except RuntimeError as error:  # PyTorch, where a value downstream is not possible
-        return lost(cell.CRASH, f"downstream: {error}"), True
+        return lost(cell.CRASH, f"downstream: {error}"), cell.CRASH
 
 
 def _run(prepared: CudaInputBench, candidate: Candidate, request: Measure) -> Cell:

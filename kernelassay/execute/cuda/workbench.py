@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 from kernelassay.substrate.lowering import MAX_BLOCKS
+from kernelassay.timing import Losses, Timing
 
 WIDE_BLOCKS = 1056
 """``max_blocks`` at official sizes: eight blocks of 256 threads on each of 132 multiprocessors."""
@@ -31,16 +34,21 @@ WIDE_BLOCKS = 1056
 START_SECONDS = 120.0
 INPUT_SECONDS = 500.0
 CANDIDATE_SECONDS = 120.0
+EXPIRED, DIED = "expired", "died"
 
 
 class ChildDiedError(Exception):
     """A child ended or went silent.
 
-    ``expired``: a kernel ran too long. ``certain``: it was the next candidate's.
+    ``expired``: a kernel ran too long. ``certain``: it was the next candidate's. ``why`` is that of
+    the :class:`timing.Replacement`.
     """
 
-    def __init__(self, reason: str, *, expired: bool = False, certain: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, expired: bool = False, certain: bool = False, why: str = ""
+    ) -> None:
         super().__init__(reason)
+        self.why = why or (EXPIRED if expired else DIED)
         self.expired = expired
         self.certain = certain
 
@@ -55,6 +63,7 @@ class CudaWorkbench:
         self._index = index
         self._child: Child | None = None
         self._spare: Child | None = None
+        self._losses = Losses()
 
     def close(self) -> None:
         """End the child and the one that stands by."""
@@ -71,47 +80,59 @@ class CudaWorkbench:
         self.close()
 
     def measure(self, request: Measure) -> Iterator[Any]:
-        """The input's facts, the cells of originals and controls, and one per candidate."""
+        """The replies to a request, timed.
+
+        A process that is lost with the last candidate is told of in the next request.
+        """
+        start, tracing = time.perf_counter(), 0.0
         if self.bench.prepare_trace(request.spec):
             self.close()  # children forked now have this graph too
-        yield from self._first(request)
-        pending = list(request.candidates)
+            tracing = time.perf_counter() - start
+        self._losses.begin()
+        usable = yield from self._first(request, tracing)
+        pending = list(request.candidates) if usable else []
         singly, deaths = 0, 0
         while pending:
             try:
                 results = self._next(request, tuple(pending), singly)
-                for found in results:
+                for found, seconds in results:
                     deaths = 0
                     singly = max(0, singly - 1)
-                    yield found
+                    yield from self._losses.take()
+                    yield found, seconds
                     pending.pop(0)
             except ChildDiedError as death:
-                self._end()
+                self._lose(death.why)
                 deaths += 1
                 if death.certain or (singly and (death.expired or deaths > 1)):
                     outcome = cell.TIMEOUT if death.expired else cell.CRASH
-                    yield without_output(
-                        pending.pop(0).id, request.spec.id, outcome, f"the process ended: {death}"
-                    )
+                    why = f"the process ended: {death}"
+                    yield without_output(pending.pop(0).id, request.spec.id, outcome, why), None
                     deaths = 0
                 singly = CHECK_EVERY
 
-    def _first(self, request: Measure) -> Iterator[Any]:
-        """The facts, and the cells of originals and controls."""
+    def _first(self, request: Measure, tracing: float) -> Generator[Any, None, bool]:
+        """The facts, and the cells of originals and controls; ``tracing`` took some seconds.
+
+        Returns whether the input is usable: else nobody waits for more.
+        """
         for attempt in (1, 2):
-            sent = 0
+            sent = False
             try:
                 child = self._living(request.spec)
                 child.send(Task(request, (), fresh=True, singly=0))
                 facts = child.receive(INPUT_SECONDS)
-                if attempt == 1:
-                    yield facts
-                    sent = 1
+                yield facts
+                sent = True
                 if facts.finite:
-                    yield child.receive(INPUT_SECONDS)
-                return
+                    first = child.receive(INPUT_SECONDS)
+                    self._losses.resume(without=first.timing.prepare + first.timing.fixed)
+                    yield from self._losses.take()
+                    self._losses.heard()
+                    yield replace(first, timing=first.timing.merge(Timing(prepare=tracing)))
+                return bool(facts.finite)
             except ChildDiedError as death:
-                self._end()
+                self._lose(death.why)
                 if death.expired:
                     raise UnsupportedError(
                         "a correct kernel takes too long on this input", where=request.spec.id
@@ -121,6 +142,7 @@ class CudaWorkbench:
                         f"the process that prepared the input ended: {death}",
                         where=request.spec.id,
                     ) from None
+        raise AssertionError("unreachable")
 
     def _next(self, request: Measure, pending: tuple[Any, ...], singly: int) -> Iterator[Any]:
         """Cells of pending candidates from a living child, until all are done or it dies."""
@@ -130,12 +152,15 @@ class CudaWorkbench:
         while left:
             results = child.receive(INPUT_SECONDS if left == len(pending) else CANDIDATE_SECONDS)
             assert isinstance(results, Results)
+            if results.cells:
+                self._losses.resume(without=sum(seconds for _, seconds in results.cells))
+                self._losses.heard()
             yield from results.cells
             left -= len(results.cells)
             if results.ended:
-                self._end()
                 if not results.cells:
-                    raise ChildDiedError("a kernel spoilt it")
+                    raise ChildDiedError("a kernel spoilt it", why=results.ended)
+                self._lose(results.ended)
                 return
 
     def _living(self, spec: InputSpec) -> Child:
@@ -148,6 +173,10 @@ class CudaWorkbench:
         if spec.overrides or not self._options.official:  # two of a full size may be too many
             self._spare.ask_to_prepare(spec)
         return self._child
+
+    def _lose(self, why: str) -> None:
+        self._losses.lose(why)
+        self._end()
 
     def _fork(self) -> Child:
         return Child(self.bench, self._kernels, self._options, self._index)

@@ -1,0 +1,152 @@
+"""The CUDA workbench answers in the order that a worker reads, whatever becomes of its processes.
+
+Its processes are played by a script: no CUDA is needed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kernelassay import cell
+from kernelassay.errors import ProblemError, UnsupportedError
+from kernelassay.execute.cuda.child import Results
+from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.execute.cuda.workbench import ChildDiedError, CudaWorkbench
+from kernelassay.execute.messages import Measure, Prepared
+from kernelassay.execute.outputs import without_output
+from kernelassay.inputs import official_inputs
+from kernelassay.suite import suite_problems
+from kernelassay.timing import Replacement, Timing
+
+SPEC = official_inputs()[0]
+FACTS = SimpleNamespace(finite=True)
+FIXED = Prepared([], Timing(0.5, 0.25))
+FAULT = cell.ILLEGAL_ADDRESS
+
+
+class Scripted:
+    """A process that gives the answers of a script, and dies where one is an error."""
+
+    def __init__(self, answers):
+        self.answers = iter(answers)
+        self.tasks = []
+
+    def wait_until_ready(self):
+        pass
+
+    def ask_to_prepare(self, spec):
+        pass
+
+    def send(self, task):
+        self.tasks.append(task)
+
+    def receive(self, seconds):
+        answer = next(self.answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def replies(monkeypatch):
+    """The replies to requests for candidates, when one process after another plays its script."""
+    problem = next(p for p in suite_problems() if p.id == "suite/relu")
+
+    def of(scripts, *requests):
+        scripts = iter(scripts)
+        monkeypatch.setattr(CudaWorkbench, "_fork", lambda self: Scripted(next(scripts, [])))
+        workbench = CudaWorkbench(problem, Path(), CudaOptions(), 0)
+        found = []
+        for names in requests:
+            candidates = tuple(SimpleNamespace(id=name) for name in names)
+            found.append(list(workbench.measure(Measure(SPEC, {}, candidates, False))))
+        return found
+
+    return of
+
+
+def results(*names, seconds=0.125, ended=""):
+    cells = tuple((without_output(name, SPEC.id, cell.OK, ""), seconds) for name in names)
+    return Results(cells, ended)
+
+
+def kinds(found):
+    """A reply by what a worker tells it by: a cell by its candidate."""
+    return [
+        reply[0].candidate if isinstance(reply, tuple) else getattr(reply, "why", type(reply))
+        for reply in found
+    ]
+
+
+def lost(found):
+    return [reply for reply in found if isinstance(reply, Replacement)]
+
+
+def test_without_losses_there_are_facts_the_fixed_cells_and_pairs(replies):
+    ((facts, fixed, *pairs),) = replies([[FACTS, FIXED, results("a", "b")]], "ab")
+    assert facts is FACTS
+    assert fixed == FIXED
+    assert [(found.candidate, seconds) for found, seconds in pairs] == [("a", 0.125), ("b", 0.125)]
+
+
+def test_a_fault_is_told_once_another_process_has_brought_a_cell(replies):
+    scripts = [[FACTS, FIXED, results("a", ended=FAULT)], [results("b"), results("c")]]
+    (found,) = replies(scripts, "abc")
+    assert kinds(found[2:]) == ["a", FAULT, "b", "c"]
+    (one,) = lost(found)
+    assert one.seconds >= 0
+    assert 0 <= one.wasted < 1
+
+
+def test_the_time_of_a_process_that_hung_is_wasted_and_is_not_its_candidates(replies):
+    hung = ChildDiedError("a kernel ran too long", expired=True, certain=True)
+    (found,) = replies([[FACTS, FIXED, hung], [results("b")]], "ab")
+    assert kinds(found[2:]) == ["a", "expired", "b"]
+    timed_out, seconds = found[2]
+    assert (timed_out.outcome, seconds) == (cell.TIMEOUT, None)
+
+
+def test_cells_that_a_corruption_makes_void_are_measured_again(replies):
+    scripts = [[FACTS, FIXED, results(ended="corrupted")], [results("a"), results("b")]]
+    (found,) = replies(scripts, "ab")
+    assert kinds(found[2:]) == ["corrupted", "a", "b"]
+
+
+def test_every_one_of_several_losses_is_told(replies):
+    died = ChildDiedError("signal SIGKILL")
+    (found,) = replies([[FACTS, FIXED, died], [died], [died], [results("b")]], "ab")
+    assert kinds(found[2:]) == ["a", "died", "died", "died", "b"]
+    assert found[2] == (found[2][0], None)
+
+
+def test_a_process_lost_with_the_last_candidate_is_told_in_the_next_request(replies):
+    scripts = [[FACTS, FIXED, results("a", ended=FAULT)], [FACTS, FIXED, results("a")]]
+    first, second = replies(scripts, "a", "a")
+    assert kinds(first[2:]) == ["a"]
+    assert kinds(second) == [SimpleNamespace, FAULT, Prepared, "a"]
+
+
+def test_a_correct_kernel_that_hangs_makes_the_input_unusable(replies):
+    hung = ChildDiedError("a kernel ran too long", expired=True, certain=True)
+    with pytest.raises(UnsupportedError, match="too long"):
+        replies([[FACTS, hung]], "a")
+
+
+def test_of_an_input_whose_reference_is_not_finite_there_is_nothing_but_the_facts(replies):
+    facts = SimpleNamespace(finite=False)
+    (found,) = replies([[facts, results("a")]], "a")
+    assert found == [facts]
+
+
+def test_a_process_that_dies_before_it_has_told_anything_is_tried_once_more(replies):
+    died = ChildDiedError("signal SIGKILL")
+    (found,) = replies([[died], [FACTS, FIXED, results("a")]], "a")
+    assert kinds(found) == [SimpleNamespace, "died", Prepared, "a"]
+    with pytest.raises(ProblemError, match="SIGKILL"):
+        replies([[died], [died]], "a")
