@@ -100,6 +100,10 @@ class Driver:
                 hint="install kernelassay[nvrtc] on a machine with a CUDA driver",
             ) from error
         self._driver = driver
+        # Who waits sleeps: there may be more processes than cores, and a spinning one takes one.
+        waiting = driver.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC
+        self._checked(driver.cuInit(0))
+        self._checked(driver.cuDevicePrimaryCtxSetFlags(0, waiting))
         torch.zeros(1, device="cuda")  # makes torch's context current
         self.stream = int(torch.cuda.current_stream().cuda_stream)
         self._modules: OrderedDict[Path, Any] = OrderedDict()

@@ -30,7 +30,7 @@ class CudaToolbox:
     cache: Path
     options: CudaOptions
     device: int = 0
-    jobs: int = 1
+    jobs: int = 2
 
     @classmethod
     def at(cls, cache: Path, options: CudaOptions) -> CudaToolbox:
