@@ -99,16 +99,17 @@ def node_flops(node: fx.Node) -> int:
 def peak_bytes(traced: Traced) -> int:
     """An estimate of the memory a unit takes at the sizes ``traced`` has, in bytes.
 
-    Kept all the time: inputs, parameters, the value of every node that is no view, and the outputs
-    in float32 and float64. The float64 forward comes on top, with inputs and parameters and its
-    largest set of live values at twice their size; what a candidate needs afterwards (one call's
-    buffers, and values downstream) is smaller than that.
+    That is the larger of two moments. During the float64 forward there are inputs, parameters and
+    outputs in float32, and inputs, parameters and the largest set of live values at twice their
+    size. Afterwards there are inputs, parameters, the value of every node that is no view, outputs
+    in float32 and float64, and as much as those once more for a candidate's buffers and what is
+    computed again downstream.
     """
     fed = sum(_nbytes(node) for node in traced.nodes.values() if node.op == "placeholder")
     kept = sum(_nbytes(node) for node in traced.nodes.values() if _computes(node))
     outputs = sum(_nbytes(traced.nodes[name]) for name in traced.outputs)
-    forward = DOUBLE * (fed + largest_live(traced))
-    return fed + kept + (1 + DOUBLE) * outputs + forward
+    forward = fed + outputs + DOUBLE * (fed + largest_live(traced))
+    return max(forward, fed + kept + (2 + DOUBLE) * outputs + largest_live(traced))
 
 
 def largest_live(traced: Traced) -> int:

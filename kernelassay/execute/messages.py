@@ -50,6 +50,11 @@ class Trials:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """Says that a worker waits for something and is not stuck; no reply in itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class Open:
     """Load, trace and lower a problem; the reply is a tuple of :class:`CallInfo`."""
 

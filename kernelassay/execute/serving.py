@@ -13,6 +13,7 @@ from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.execute.messages import (
     Arguments,
     Battery,
+    Beat,
     CallInfo,
     Open,
     Trials,
@@ -40,7 +41,7 @@ def serve(pipe: Connection) -> None:
                 if workbench is not None:
                     workbench.close()
                 workbench = None
-                workbench = request.tools.open(request.problem)
+                workbench = request.tools.open(request.problem, lambda: pipe.send(Beat()))
                 pipe.send(call_infos(workbench.bench))
                 continue
             assert workbench is not None

@@ -5,7 +5,7 @@ A toolbox is plain data, so that it travels to the processes that use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -66,8 +66,11 @@ class Toolbox(Protocol):
     def build(self, sources: Mapping[str, str]) -> Mapping[str, AnyImage | BuildFailure]:
         """Images (or failures) by key."""
 
-    def open(self, problem: Problem) -> Workbench:
-        """Load, trace and lower a problem. EXECUTES it: call this in a worker only."""
+    def open(self, problem: Problem, beat: Callable[[], None]) -> Workbench:
+        """Load, trace and lower a problem. EXECUTES it: call this in a worker only.
+
+        The workbench calls ``beat`` every few seconds while it waits for others.
+        """
 
     def on_device(self, index: int) -> Self:
         """The same for one of the machine's devices."""
@@ -97,7 +100,7 @@ class CpuToolbox:
         """See :class:`Toolbox`."""
         return build_images(sources, self.cache, self.compiler)
 
-    def open(self, problem: Problem) -> Workbench:
+    def open(self, problem: Problem, beat: Callable[[], None]) -> Workbench:
         """See :class:`Toolbox`."""
         from kernelassay.execute.cpu.workbench import CpuWorkbench
 

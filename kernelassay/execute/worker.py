@@ -21,6 +21,7 @@ from kernelassay.cell import Cell
 from kernelassay.errors import KernelassayError, ProblemError
 from kernelassay.execute.messages import (
     Battery,
+    Beat,
     CallInfo,
     Measure,
     Open,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from kernelassay.execute.toolbox import Toolbox
 
 OPEN_SECONDS = 240.0
-INPUT_SECONDS = 600.0
+INPUT_SECONDS = 240.0
 CANDIDATE_SECONDS = 150.0
 """Twice the device's own backstop and more: only a worker that is stuck outlasts it."""
 
@@ -276,19 +277,21 @@ class Worker:
     def _receive(self, seconds: float) -> Any:
         assert self._pipe is not None
         try:
-            if not self._pipe.poll(seconds):
-                raise WorkerDiedError(
-                    self._reap(f"no answer within {seconds:.0f} s", True), silent=True
-                )
-            reply = self._pipe.recv()
-            self._losses.heard()
+            while True:
+                if not self._pipe.poll(seconds):
+                    raise WorkerDiedError(
+                        self._reap(f"no answer within {seconds:.0f} s", True), silent=True
+                    )
+                reply = self._pipe.recv()
+                self._losses.heard()
+                if isinstance(reply, Replacement):
+                    self._losses.add(reply)
+                elif not isinstance(reply, Beat):
+                    break
         except (EOFError, OSError):
             raise WorkerDiedError(self._reap("")) from None
         if isinstance(reply, KernelassayError):
             raise reply
-        if isinstance(reply, Replacement):
-            self._losses.add(reply)
-            return self._receive(seconds)
         return reply
 
     def _reap(self, reason: str, silent: bool = False) -> str:

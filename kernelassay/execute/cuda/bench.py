@@ -106,11 +106,20 @@ class CudaInputBench(InputBench[Bound]):
         self._open: OrderedDict[str, Bound] = OrderedDict()
         self._models = models
         super().__init__(bench, spec)
+        self._share_outputs()
         kept = [v for v in self._kept() if v.is_cuda and v.numel()]
         stretches = [Stretch.of(value) for value in kept]
         self.nbytes = sum(4 * s.words for s in stretches)
         self._checks = Survey(device, stretches)
         self._sound = self._look_at_values()
+
+    def _share_outputs(self) -> None:
+        """Keep a reference that is the graph's own value once, where both have the same bits."""
+        for index, name in enumerate(self.traced.outputs):
+            value, reference = self.values[name], self.reference[index]
+            alike = value.is_contiguous() and value.dtype == reference.dtype
+            if alike and torch.equal(_bits(value), _bits(reference)):
+                self.reference[index] = value
 
     @property
     def checks_each(self) -> bool:
@@ -383,6 +392,12 @@ class CudaInputBench(InputBench[Bound]):
 
     def _wait(self, seconds: float) -> None:
         self._device.driver.wait(seconds, self._expired)
+
+
+def _bits(value: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor, in words where that is possible."""
+    words = value.element_size() % 4 == 0
+    return value.reshape(-1).view(torch.int32 if words else torch.uint8)
 
 
 def _restore(arena: Arena, name: str, value: Tensor) -> None:

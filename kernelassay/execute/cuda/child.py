@@ -12,10 +12,10 @@ import resource
 import signal
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -29,7 +29,7 @@ from kernelassay.execute.cuda.driver import FaultError
 from kernelassay.execute.cuda.memory import room
 from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.messages import Measure, Prepared
+from kernelassay.execute.messages import Beat, Measure, Prepared
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
 from kernelassay.timing import Timing
@@ -56,6 +56,11 @@ class Prepare:
     """Ask a child that stands by to have an input ready; there is no answer."""
 
     spec: InputSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tell a child that the input in use is done with; there is no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,14 @@ def run_child(
         return
     held: list[Timed] = []
     lock = kernels.with_name(f"device-{index}.lock")
-    inputs = Inputs(bench, device, options, lambda: pipe.send(Expired(not held)), lock)
+    inputs = Inputs(
+        bench,
+        device,
+        options,
+        expired=lambda: pipe.send(Expired(not held)),
+        beat=lambda: pipe.send(Beat()),
+        lock=lock,
+    )
     while True:
         try:
             task = pipe.recv()
@@ -117,6 +129,8 @@ def run_child(
         held.clear()
         if isinstance(task, Prepare):
             inputs.prepare(task.spec)
+        elif isinstance(task, Release):
+            inputs.shed()
         elif not _answer(pipe, inputs, task, held):
             return
 
@@ -160,7 +174,8 @@ class Inputs:
         bench: ProblemBench,
         device: CudaDevice,
         options: CudaOptions,
-        expired: Any,
+        expired: Callable[[], None],
+        beat: Callable[[], None],
         lock: Path,
     ) -> None:
         self._bench = bench
@@ -169,6 +184,7 @@ class Inputs:
         self._device = device
         self._options = options
         self._expired = expired
+        self._beat = beat
         self._kept: OrderedDict[InputSpec, CudaInputBench] = OrderedDict()
         total = torch.cuda.get_device_properties(0).total_memory
         self._most = int(_KEPT_SHARE * total / max(1, options.lanes))
@@ -180,7 +196,7 @@ class Inputs:
     def get(self, spec: InputSpec) -> CudaInputBench:
         """An input, prepared. Raises ``UnsupportedError`` if the device's memory runs out."""
         if spec not in self._kept:
-            self._shed()
+            self.shed()
             try:
                 self._kept[spec] = self._prepare(spec)
             except torch.OutOfMemoryError:
@@ -208,16 +224,25 @@ class Inputs:
             self._kept.popitem()[1].close()
         torch.cuda.empty_cache()
 
-    def _shed(self) -> None:
+    def shed(self) -> None:
+        """Give back the inputs used longest ago, until the rest may be kept."""
         while self._kept and sum(b.nbytes for b in self._kept.values()) > self._most:
             self._kept.popitem(last=False)[1].close()
             torch.cuda.empty_cache()
 
     def _prepare(self, spec: InputSpec) -> CudaInputBench:
-        with room(self._lock, peak_bytes(self._bench.traced_for(spec))):
-            return CudaInputBench(
+        need = peak_bytes(self._bench.traced_for(spec))
+        with room(self._lock, need, _free_bytes, self._beat):
+            made = CudaInputBench(
                 self._bench, self._device, spec, self._options, self._models, self._expired
             )
+            torch.cuda.empty_cache()  # what the references took is for others now
+            return made
+
+
+def _free_bytes() -> int:
+    free, _ = torch.cuda.mem_get_info()
+    return int(free)
 
 
 def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Timed]) -> bool:

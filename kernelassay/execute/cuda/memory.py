@@ -4,38 +4,58 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import torch
 
 LITTLE_BYTES = 1 << 30
 """Up to here nobody waits: what other processes hold leaves that much."""
 MARGIN_BYTES = 4 << 30
-PATIENCE_SECONDS = 120.0
-"""After so long it is tried anyway; if it fails, the input says so."""
+STUCK_SECONDS = 120.0
+"""When nothing has been given back for so long, nothing will be: it is tried as it is."""
+BEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
 
 @contextmanager
-def room(lock: Path, need: int) -> Iterator[None]:
-    """Within, about ``need`` bytes may be taken from the device of this process.
+def room(
+    lock: Path, need: int, free: Callable[[], int], beat: Callable[[], None]
+) -> Iterator[None]:
+    """Within, about ``need`` bytes may be taken from a device of which ``free()`` are left.
 
     One process at a time takes much, and it waits until there is so much; what it has then is held
-    as long as it likes. ``lock`` is a file that belongs to the device.
+    as long as it likes. ``lock`` is a file that belongs to the device. ``beat`` is called every few
+    seconds while it waits.
     """
     if need <= LITTLE_BYTES:
         yield
         return
+    ticks = _ticks(beat)
     with lock.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while _free() < need + MARGIN_BYTES and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+        while not _taken(handle.fileno()):
+            next(ticks)
+        best, since = free(), time.monotonic()
+        while best < need + MARGIN_BYTES and time.monotonic() - since < STUCK_SECONDS:
+            next(ticks)
+            now = free()
+            if now > best:
+                best, since = now, time.monotonic()
         yield
 
 
-def _free() -> int:
-    free, _ = torch.cuda.mem_get_info()
-    return int(free)
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _ticks(beat: Callable[[], None]) -> Iterator[None]:
+    last = time.monotonic()
+    while True:
+        time.sleep(_POLL_SECONDS)
+        if time.monotonic() - last > BEAT_SECONDS:
+            last = time.monotonic()
+            beat()
+        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,11 @@ class CudaToolbox:
         """See :class:`kernelassay.execute.toolbox.Toolbox`."""
         return build_cubins(sources, self.cache)
 
-    def open(self, problem: Problem) -> Workbench:
+    def open(self, problem: Problem, beat: Callable[[], None]) -> Workbench:
         """See :class:`kernelassay.execute.toolbox.Toolbox`."""
         from kernelassay.execute.cuda.workbench import CudaWorkbench
 
-        return CudaWorkbench(problem, self.kernels, self.options, self.device)
+        return CudaWorkbench(problem, self.kernels, self.options, self.device, beat)
 
     def on_device(self, index: int) -> CudaToolbox:
         """The same for another device."""

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -19,9 +19,17 @@ from typing import Any
 from kernelassay import cell
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.execute.bench import ProblemBench
-from kernelassay.execute.cuda.child import CHECK_EVERY, Expired, Prepare, Results, Task, run_child
+from kernelassay.execute.cuda.child import (
+    CHECK_EVERY,
+    Expired,
+    Prepare,
+    Release,
+    Results,
+    Task,
+    run_child,
+)
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.messages import Measure
+from kernelassay.execute.messages import Beat, Measure
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
@@ -32,9 +40,9 @@ WIDE_BLOCKS = 1056
 """``max_blocks`` at official sizes: eight blocks of 256 threads on each of 132 multiprocessors."""
 
 START_SECONDS = 120.0
-INPUT_SECONDS = 500.0
+INPUT_SECONDS = 200.0
 CANDIDATE_SECONDS = 120.0
-EXPIRED, DIED = "expired", "died"
+EXPIRED, DIED, SILENT = "expired", "died", "silent"
 
 
 class ChildDiedError(Exception):
@@ -56,13 +64,22 @@ class ChildDiedError(Exception):
 class CudaWorkbench:
     """See :class:`kernelassay.execute.toolbox.Workbench`; ``index`` is the device's number."""
 
-    def __init__(self, problem: Problem, kernels: Path, options: CudaOptions, index: int) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        kernels: Path,
+        options: CudaOptions,
+        index: int,
+        beat: Callable[[], None],
+    ) -> None:
         self.bench = ProblemBench(problem, WIDE_BLOCKS if options.official else MAX_BLOCKS)
         self._kernels = kernels
         self._options = options
         self._index = index
+        self._beat = beat
         self._child: Child | None = None
         self._spare: Child | None = None
+        self._faulty = False
         self._losses = Losses()
 
     def close(self) -> None:
@@ -105,11 +122,15 @@ class CudaWorkbench:
                 self._lose(death.why)
                 deaths += 1
                 if death.certain or (singly and (death.expired or deaths > 1)):
-                    outcome = cell.TIMEOUT if death.expired else cell.CRASH
+                    # Silence is not a kernel's doing: that has a watchdog in the child.
+                    ended = cell.INFRASTRUCTURE if death.why == SILENT else cell.CRASH
+                    outcome = cell.TIMEOUT if death.expired else ended
                     why = f"the process ended: {death}"
                     yield without_output(pending.pop(0).id, request.spec.id, outcome, why), None
                     deaths = 0
                 singly = CHECK_EVERY
+        if self._child is not None:
+            self._child.tell(Release())
 
     def _first(self, request: Measure, tracing: float) -> Generator[Any, None, bool]:
         """The facts, and the cells of originals and controls; ``tracing`` took some seconds.
@@ -164,22 +185,27 @@ class CudaWorkbench:
                 return
 
     def _living(self, spec: InputSpec) -> Child:
-        """The child, or the one that stands by in its place; another then stands by for both."""
+        """The child, or the one that stands by in its place.
+
+        One stands by once a kernel of the problem has faulted: a context takes memory.
+        """
         if self._child is None:
             self._child, self._spare = self._spare or self._fork(), None
             self._child.wait_until_ready()
-        if self._spare is None:
-            self._spare = self._fork()
-        if spec.overrides or not self._options.official:  # two of a full size may be too many
-            self._spare.ask_to_prepare(spec)
+        if self._faulty:
+            if self._spare is None:
+                self._spare = self._fork()
+            if spec.overrides or not self._options.official:  # two of a full size may be too many
+                self._spare.tell(Prepare(spec))
         return self._child
 
     def _lose(self, why: str) -> None:
+        self._faulty = True
         self._losses.lose(why)
         self._end()
 
     def _fork(self) -> Child:
-        return Child(self.bench, self._kernels, self._options, self._index)
+        return Child(self.bench, self._kernels, self._options, self._index, self._beat)
 
     def _end(self) -> None:
         if self._child is not None:
@@ -191,8 +217,14 @@ class Child:
     """A handle on one child process."""
 
     def __init__(
-        self, bench: ProblemBench, kernels: Path, options: CudaOptions, index: int
+        self,
+        bench: ProblemBench,
+        kernels: Path,
+        options: CudaOptions,
+        index: int,
+        beat: Callable[[], None],
     ) -> None:
+        self._beat = beat
         self._pipe, theirs = Pipe()
         self._pid = os.fork()
         if self._pid == 0:
@@ -205,7 +237,7 @@ class Child:
                 os._exit(code)
         theirs.close()
         self._ready = False
-        self._asked: InputSpec | None = None
+        self._told: Prepare | Release | None = None
 
     def wait_until_ready(self) -> None:
         """Wait for its first word. Raises ``ToolchainError`` if it cannot use the device."""
@@ -213,15 +245,16 @@ class Child:
             self.receive(START_SECONDS)
             self._ready = True
 
-    def ask_to_prepare(self, spec: InputSpec) -> None:
-        """Have an input prepared for when it is needed."""
-        if spec != self._asked:
-            self._asked = spec
+    def tell(self, wish: Prepare | Release) -> None:
+        """Ask for something that has no answer; not twice in a row for the same."""
+        if wish != self._told:
+            self._told = wish
             with contextlib.suppress(OSError):  # that it died shows when it is needed
-                self._pipe.send(Prepare(spec))
+                self._pipe.send(wish)
 
     def send(self, task: Task) -> None:
         """Ask for something. Raises :class:`ChildDiedError`."""
+        self._told = None
         try:
             self._pipe.send(task)
         except OSError:
@@ -230,9 +263,13 @@ class Child:
     def receive(self, seconds: float) -> Any:
         """The next answer. Raises it if it is an error, :class:`ChildDiedError` if none comes."""
         try:
-            if not self._pipe.poll(seconds):
-                raise ChildDiedError(f"no answer within {seconds:.0f} s", expired=True)
-            answer = self._pipe.recv()
+            while True:
+                if not self._pipe.poll(seconds):
+                    raise ChildDiedError(f"no answer within {seconds:.0f} s", why=SILENT)
+                answer = self._pipe.recv()
+                if not isinstance(answer, Beat):
+                    break
+                self._beat()
         except (EOFError, OSError):
             raise ChildDiedError(self._reap()) from None
         if isinstance(answer, KernelassayError):
