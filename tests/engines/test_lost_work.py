@@ -31,7 +31,14 @@ def plan_of(name):
         "inputs": [{"id": f"i{n}", "valid": True} for n in range(INPUTS)],
         "benign": [],
         "mutants": [
-            {"id": f"{name}-m{n}", "status": "distinct", "unsupported": ""} for n in range(MUTANTS)
+            {
+                "id": f"{name}-m{n}",
+                "status": "distinct",
+                "unsupported": "",
+                "call": "k00",
+                "style": "plain",
+            }
+            for n in range(MUTANTS)
         ],
     }
 
