@@ -184,7 +184,8 @@ class Losses:
         """
         lost, self._lost = self._lost, None
         if lost is not None:
-            seconds = self._now() - lost.seconds - without
+            self.heard()
+            seconds = self._heard - lost.seconds - without
             self.add(replace(lost, seconds=max(0.0, seconds)))
 
     def add(self, replacement: Replacement) -> None:

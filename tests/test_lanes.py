@@ -101,9 +101,9 @@ def test_a_helping_worker_killed_at_any_moment_changes_nothing(alone, helped, mo
     planners, received, killed = set(), Counter(), Counter()
     battery, receive = Worker.battery, Worker._receive
 
-    def battery_of_a_planner(self, size):
+    def battery_of_a_planner(self, size, small=None):
         planners.add(self)
-        return battery(self, size)
+        return battery(self, size, small)
 
     def receive_or_die(self, seconds):
         helper = bool(planners) and self not in planners
