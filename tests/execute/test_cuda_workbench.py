@@ -14,7 +14,7 @@ from kernelassay import cell
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.execute.cuda.child import Results
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.cuda.workbench import ChildDiedError, CudaWorkbench
+from kernelassay.execute.cuda.workbench import SILENT, ChildDiedError, CudaWorkbench
 from kernelassay.execute.messages import Measure, Prepared
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import official_inputs
@@ -37,7 +37,7 @@ class Scripted:
     def wait_until_ready(self):
         pass
 
-    def ask_to_prepare(self, spec):
+    def tell(self, wish):
         pass
 
     def send(self, task):
@@ -61,7 +61,7 @@ def replies(monkeypatch):
     def of(scripts, *requests):
         scripts = iter(scripts)
         monkeypatch.setattr(CudaWorkbench, "_fork", lambda self: Scripted(next(scripts, [])))
-        workbench = CudaWorkbench(problem, Path(), CudaOptions(), 0)
+        workbench = CudaWorkbench(problem, Path(), CudaOptions(), 0, lambda: None)
         found = []
         for names in requests:
             candidates = tuple(SimpleNamespace(id=name) for name in names)
@@ -150,3 +150,10 @@ def test_a_process_that_dies_before_it_has_told_anything_is_tried_once_more(repl
     assert kinds(found) == [SimpleNamespace, "died", Prepared, "a"]
     with pytest.raises(ProblemError, match="SIGKILL"):
         replies([[died], [died]], "a")
+
+
+def test_a_process_that_falls_silent_says_nothing_of_a_candidate(replies):
+    silent = ChildDiedError("no answer within 200 s", why=SILENT)
+    (found,) = replies([[FACTS, FIXED, silent], [silent], [silent], [results("b")]], "ab")
+    assert kinds(found[2:]) == ["a", SILENT, SILENT, SILENT, "b"]
+    assert found[2][0].outcome == cell.INFRASTRUCTURE
