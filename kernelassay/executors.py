@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 CPU, CUDA = "cpu", "cuda"
 EXECUTORS = (CPU, CUDA)
-LANES_PER_DEVICE = 4
-"""Processes that share a GPU: while one prepares or grades in PyTorch, another's kernels run."""
+LANES_PER_DEVICE = 8
+"""Lanes that share a GPU: most of them plan at any time, which needs a CPU alone."""
 
 MakeTools = Callable[[Path], Toolbox]
 

@@ -12,8 +12,9 @@ import resource
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -26,9 +27,9 @@ from kernelassay.execute.bench import Candidate, ProblemBench
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
 from kernelassay.execute.cuda.device import CudaDevice, Stretch, Survey
 from kernelassay.execute.cuda.driver import FaultError
-from kernelassay.execute.cuda.memory import room
 from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.execute.cuda.sharing import RUNNERS, room, turn
 from kernelassay.execute.messages import Beat, Measure, Prepared
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
@@ -121,6 +122,7 @@ def run_child(
         beat=lambda: pipe.send(Beat()),
         lock=lock,
     )
+    runners = [kernels.with_name(f"device-{index}-{runner}.lock") for runner in range(RUNNERS)]
     while True:
         try:
             task = pipe.recv()
@@ -131,7 +133,7 @@ def run_child(
             inputs.prepare(task.spec)
         elif isinstance(task, Release):
             inputs.shed()
-        elif not _answer(pipe, inputs, task, held):
+        elif not _answer(pipe, inputs, task, held, runners):
             return
 
 
@@ -185,6 +187,7 @@ class Inputs:
         self._options = options
         self._expired = expired
         self._beat = beat
+        self.waited = 0.0  # for room, before the input that was prepared last
         self._kept: OrderedDict[InputSpec, CudaInputBench] = OrderedDict()
         total = torch.cuda.get_device_properties(0).total_memory
         self._most = int(_KEPT_SHARE * total / max(1, options.lanes))
@@ -232,7 +235,9 @@ class Inputs:
 
     def _prepare(self, spec: InputSpec) -> CudaInputBench:
         need = peak_bytes(self._bench.traced_for(spec))
+        start = time.perf_counter()
         with room(self._lock, need, _free_bytes, self._beat):
+            self.waited = time.perf_counter() - start
             made = CudaInputBench(
                 self._bench, self._device, spec, self._options, self._models, self._expired
             )
@@ -245,19 +250,27 @@ def _free_bytes() -> int:
     return int(free)
 
 
-def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Timed]) -> bool:
-    """Work through a task; whether the process can go on afterwards. ``held`` has unsent cells."""
+def _answer(
+    pipe: Connection, inputs: Inputs, task: Task, held: list[Timed], runners: Sequence[Path]
+) -> bool:
+    """Work through a task; whether the process can go on afterwards. ``held`` has unsent cells.
+
+    Room for the input comes before a turn on the device, or those with a turn could wait for those
+    with room.
+    """
+    beat = partial(pipe.send, Beat())
     try:
         start = time.perf_counter()
         kept = inputs.has(task.request.spec)
         prepared = inputs.get(task.request.spec)
         if task.fresh:
             facts = prepared.facts()
-            seconds = 0.0 if kept else time.perf_counter() - start
+            seconds = 0.0 if kept else time.perf_counter() - start - inputs.waited
             pipe.send(facts)
             if not facts.finite:
                 return True
-            pipe.send(_fixed(prepared, task.request, seconds))
+            with turn(runners, beat):
+                pipe.send(_fixed(prepared, task.request, seconds))
         else:
             prepared.adopt(task.request.originals)
     except KernelassayError as error:
@@ -273,7 +286,10 @@ def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Timed]) -> 
         where = task.request.spec.id
         pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
         return not isinstance(error, torch.AcceleratorError)
-    return _candidates(pipe, prepared, task, held)
+    if not task.pending:
+        return True
+    with turn(runners, beat):
+        return _candidates(pipe, prepared, task, held)
 
 
 def _fixed(prepared: CudaInputBench, request: Measure, seconds: float) -> Prepared:

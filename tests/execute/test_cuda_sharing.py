@@ -1,4 +1,4 @@
-"""Processes that share a device take turns for much memory, and say that they wait."""
+"""Processes that share a device take turns, for much memory and to run, and say that they wait."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 
 import pytest
 
-from kernelassay.execute.cuda import memory
-from kernelassay.execute.cuda.memory import LITTLE_BYTES, MARGIN_BYTES, room
+from kernelassay.execute.cuda import sharing
+from kernelassay.execute.cuda.sharing import LITTLE_BYTES, MARGIN_BYTES, room, turn
 
 MUCH = LITTLE_BYTES + 1
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(memory, "_POLL_SECONDS", 0.001)
-    monkeypatch.setattr(memory, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(sharing, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(sharing, "BEAT_SECONDS", 0.0)
 
 
 def never() -> int:
@@ -55,7 +55,29 @@ def test_it_waits_until_there_is_enough(tmp_path):
 
 
 def test_when_nothing_is_given_back_it_is_tried_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "STUCK_SECONDS", 0.02)
+    monkeypatch.setattr(sharing, "STUCK_SECONDS", 0.02)
     looked = []
     with room(tmp_path / "lock", MUCH, lambda: looked.append(0) or 0, lambda: None):
         assert len(looked) > 1
+
+
+def test_as_many_run_at_a_time_as_there_are_locks(tmp_path):
+    locks = [tmp_path / "0", tmp_path / "1"]
+    running, most, guard = [0], [0], threading.Lock()
+
+    def run() -> None:
+        with turn(locks, lambda: None):
+            with guard:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+            barrier.wait(30)
+            with guard:
+                running[0] -= 1
+
+    barrier = threading.Barrier(2)  # passes only if two are inside
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most[0] == 2

@@ -1,11 +1,15 @@
-"""Room on a device that several processes share: who needs much of it waits for its turn."""
+"""What processes that share a device take in turns: room for much memory, and the device itself.
+
+Small kernels of several contexts do not run side by side: the device switches between them, which
+takes longer than they do. Turns are locks on files, which end with the process that holds them.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 LITTLE_BYTES = 1 << 30
@@ -15,6 +19,24 @@ STUCK_SECONDS = 120.0
 """When nothing has been given back for so long, nothing will be: it is tried as it is."""
 BEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
+
+
+RUNNERS = 2
+"""Processes that run kernels at a time: while one of them works in Python, the other's run."""
+
+
+@contextmanager
+def turn(locks: Sequence[Path], beat: Callable[[], None]) -> Iterator[None]:
+    """Within, this process is one of those that run kernels; there are as many as ``locks``.
+
+    ``beat`` is called every few seconds while it waits.
+    """
+    ticks = _ticks(beat)
+    with ExitStack() as stack:
+        files = [stack.enter_context(lock.open("a")) for lock in locks]
+        while not any(_taken(file.fileno()) for file in files):
+            next(ticks)
+        yield
 
 
 @contextmanager
