@@ -79,6 +79,15 @@ def _nvrtc() -> Check:
     return Check("NVRTC", ABSENT, hint)
 
 
+def _gpu() -> Check:
+    from kernelassay.execute.cuda.toolbox import devices
+
+    try:
+        return Check("CUDA executor", OK, ", ".join(devices()))
+    except KernelassayError as error:
+        return Check("CUDA executor", ABSENT, error.what)
+
+
 def _disk() -> Check:
     free = shutil.disk_usage(".").free
     state = OK if free >= MIN_FREE_BYTES else MISSING
@@ -96,4 +105,12 @@ def _version(name: str) -> str:
         return "(version unknown)"
 
 
-CHECKS: tuple[Callable[[], Check], ...] = (_torch, _compiler, _executor, _nvrtc, _disk, _cores)
+CHECKS: tuple[Callable[[], Check], ...] = (
+    _torch,
+    _compiler,
+    _executor,
+    _nvrtc,
+    _gpu,
+    _disk,
+    _cores,
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from kernelassay.cli.executor import chosen_executor, executor_options
 from kernelassay.cli.selection import (
     Selection,
     emit_json,
@@ -24,7 +24,7 @@ from kernelassay.cli.selection import (
     selected_rules,
     style_option,
 )
-from kernelassay.errors import NothingToTestError, UsageError
+from kernelassay.errors import NothingToTestError
 from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
@@ -134,31 +134,7 @@ class ProgressLines:
     show_default=True,
     help="What tells equivalent mutants: sm_90 machine code (nvrtc) or the host compiler.",
 )
-@click.option(
-    "--executor",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    show_default=True,
-    help="Where kernels run. On a GPU, problems that are not ours keep their official sizes for the"
-    " inputs of published checkers, unless they are shrunk.",
-)
-@click.option(
-    "--draw",
-    type=click.Choice(["cpu", "device"]),
-    default="device",
-    show_default=True,
-    help="With --executor cuda: where official inputs are drawn; KernelBench does so on the CPU.",
-)
-@click.option(
-    "--tf32",
-    is_flag=True,
-    help="With --executor cuda: let references use TF32 in cuDNN, as KernelBench does.",
-)
-@click.option(
-    "--devices",
-    metavar="N,N,...",
-    help="With --executor cuda: the numbers of the GPUs to use; by default all.",
-)
+@executor_options
 @click.option(
     "--engine",
     type=click.Choice(["local", "ray"]),
@@ -197,7 +173,7 @@ def run(
     jobs: int | None,
     identity: str,
     executor: str,
-    draw: str,
+    draw: str | None,
     tf32: bool,
     devices: str | None,
     engine: str,
@@ -211,9 +187,6 @@ def run(
     taken up by the same command.
     """
     from kernelassay import campaign as campaigns
-    from kernelassay import executors
-    from kernelassay.execute.cuda.options import CudaOptions
-    from kernelassay.executors import LANES_PER_DEVICE
     from kernelassay.plan import OFFICIAL, OWN, PlanOptions
     from kernelassay.session import Session
     from kernelassay.styles import choose
@@ -226,20 +199,17 @@ def run(
     scaled: dict[str, dict[str, Any]] = {}
     if shrink:
         problems, refused, scaled = shrunk(problems)
-    gpus = _devices(devices) if executor == executors.CUDA else ()
-    cuda = None
-    if executor == executors.CUDA:
-        official = not shrink and any(problem.origin != "suite" for problem in problems)
-        sharing = -(-(jobs or _lanes(gpus)) // len(gpus))
-        if engine == "ray":  # which shares out GPUs itself
-            sharing = LANES_PER_DEVICE
-        cuda = CudaOptions(official, draw, tf32, sharing)
+    official = not shrink and any(problem.origin != "suite" for problem in problems)
+    place = chosen_executor(executor, draw, tf32, devices).sharing(
+        official,
+        None if engine == "ray" else jobs,  # Ray shares out GPUs itself
+    )
     options = PlanOptions(
         chosen,
         quick,
         _identity_backend(identity),
         styles=wanted,
-        scale=OFFICIAL if cuda and cuda.official else OWN,
+        scale=OFFICIAL if place.cuda and official else OWN,
         sample=sample,
         cells=cells,
     )
@@ -249,10 +219,12 @@ def run(
         if engine == "ray":
             from kernelassay.engines.ray import RayEngine
 
-            cluster = RayEngine(ray_address, backend=options.backend, cpus=jobs, cuda=cuda)
+            cluster = RayEngine(ray_address, backend=options.backend, cpus=jobs, cuda=place.cuda)
             stack.enter_context(cluster)
-        lanes = jobs or (cluster.places if cluster else _lanes(gpus))
-        campaign = campaigns.Campaign(problems, options, lanes, refused, cuda, gpus or (0,))
+        lanes = jobs or (cluster.places if cluster else place.lanes)
+        campaign = campaigns.Campaign(
+            problems, options, lanes, refused, place.cuda, place.devices or (0,)
+        )
         store = Session.create(root, _manifest(campaign, kernelbench, cluster))
         stack.callback(store.close)
         with ProgressLines(len(problems)) as progress:
@@ -265,29 +237,6 @@ def run(
         raise NothingToTestError(
             f"no mutant was measured{f' ({reasons})' if reasons else ''}", where=str(root)
         )
-
-
-def _devices(asked: str | None) -> tuple[int, ...]:
-    """The numbers of the GPUs to use."""
-    from kernelassay.execute.cuda import toolbox
-
-    present = len(toolbox.devices())
-    if asked is None:
-        return tuple(range(present))
-    parts = [part.strip() for part in asked.split(",")]
-    if not all(part.isdecimal() and int(part) < present for part in parts):
-        raise UsageError(
-            f"--devices {asked!r} does not name GPUs of this machine",
-            hint=f"numbers from 0 to {present - 1}, separated by commas",
-        )
-    return tuple(dict.fromkeys(int(part) for part in parts))
-
-
-def _lanes(devices: tuple[int, ...]) -> int:
-    """How many lanes a run has unless told: by GPUs, where it uses some."""
-    from kernelassay.executors import LANES_PER_DEVICE
-
-    return LANES_PER_DEVICE * len(devices) if devices else os.cpu_count() or 1
 
 
 def _identity_backend(asked: str) -> str:
