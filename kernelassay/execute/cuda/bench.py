@@ -67,13 +67,17 @@ class CorruptedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Bound:
-    """A call on this input: scalar arguments, memory, and what the last run left in it."""
+    """A call on this input: scalar arguments, memory, and what the last run left in it.
+
+    ``apart`` has the operands that do not lie in the arena, ``copied`` names those that are copies,
+    wherever they lie; others are the values themselves.
+    """
 
     call: Call
     scalars: Mapping[str, Scalar]
     arena: Arena
-    in_place: Mapping[str, Tensor]
-    operands: Mapping[str, Tensor]
+    apart: Mapping[str, Tensor]
+    copied: tuple[str, ...]
     outputs: Mapping[str, str]
     starts: Mapping[str, Tensor]
     downstream: tuple[str, ...]
@@ -83,8 +87,8 @@ class Bound:
 
     def address(self, name: str) -> int:
         """Where a buffer of the call lies."""
-        if name in self.in_place:
-            return int(self.in_place[name].data_ptr())
+        if name in self.apart:
+            return int(self.apart[name].data_ptr())
         return self.arena.address(name)
 
 
@@ -207,29 +211,37 @@ class CudaInputBench(InputBench[Bound]):
 
     def _bound(self, call: Call) -> Bound:
         operands = {p: self.values[n].detach().contiguous() for p, n in call.operands}
-        in_place = {p: v for p, v in operands.items() if span_bytes(v) > IN_PLACE_BYTES}
-        outputs = dict(call.outputs)
+        apart = {p: v for p, v in operands.items() if span_bytes(v) > IN_PLACE_BYTES}
         sizes = {p: self.values[n].numel() * self.values[n].element_size() for p, n in call.outputs}
-        sizes |= {p: span_bytes(v) for p, v in operands.items() if p not in in_place}
+        sizes |= {p: span_bytes(v) for p, v in operands.items() if p not in apart}
         arena = Arena(sizes, self.spec.surroundings)
-        copied = {p: v for p, v in operands.items() if p not in in_place}
-        for parameter, value in copied.items():
-            _restore(arena, parameter, value)
+        for parameter, value in operands.items():
+            if parameter not in apart:
+                _restore(arena, parameter, value)
+        names = dict(call.operands)
+        copied = tuple(
+            p
+            for p, v in operands.items()
+            if p not in apart or v.data_ptr() != self.values[names[p]].data_ptr()
+        )
         stretches = [
             Stretch(arena.address(p), arena.words(p), self.values[n].element_size())
             for p, n in call.outputs
         ]
         stretches += [guard for _, guard in arena.guards()]
-        stretches += [Stretch(arena.address(p), arena.words(p)) for p in copied]
+        stretches += [
+            Stretch.of(apart[p]) if p in apart else Stretch(arena.address(p), arena.words(p))
+            for p in copied
+        ]
         survey = Survey(self._device, stretches)
         found = self._read(survey)
         return Bound(
             call=call,
             scalars=self.bench.bind(call, self.spec.overrides, self.traced),
             arena=arena,
-            in_place=in_place,
-            operands=copied,
-            outputs=outputs,
+            apart=apart,
+            copied=copied,
+            outputs=dict(call.outputs),
             starts={p: self.values[n].detach().contiguous() for p, n in call.starts},
             downstream=downstream(call, self.traced),
             survey=survey,
@@ -367,9 +379,14 @@ class CudaInputBench(InputBench[Bound]):
 
     def _changed_operands(self, bound: Bound, start: int) -> tuple[str, ...]:
         changed = (bound.found[start:, :2] != bound.pristine).any(axis=1)
-        names = tuple(n for n, c in zip(bound.operands, changed, strict=True) if c)
+        names = tuple(n for n, c in zip(bound.copied, changed, strict=True) if c)
+        nodes = dict(bound.call.operands)
         for name in names:
-            _restore(bound.arena, name, bound.operands[name])
+            value = self.values[nodes[name]].detach()
+            if name in bound.apart:
+                bound.apart[name].copy_(value)
+            else:
+                _restore(bound.arena, name, value.contiguous())
         return names
 
     def steady(self, candidate: Candidate, first: cell.Cell) -> Finding | None:

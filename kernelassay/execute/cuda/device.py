@@ -68,7 +68,8 @@ class Survey:
         self.words = sum(s.words for s in stretches)
         self._device = device
         self._longest = max((s.words for s in stretches), default=0)
-        self._table = torch.from_numpy(table.copy()).cuda()
+        self._rows = torch.from_numpy(table.copy()).pin_memory()
+        self._table = torch.empty_like(self._rows, device="cuda")
         self._found = torch.zeros(max(1, self.count) * 4, dtype=torch.int64, device="cuda")
         self._host = torch.zeros_like(self._found, device="cpu", pin_memory=True)
 
@@ -76,6 +77,8 @@ class Survey:
         """Look at the memory as it is when everything queued before is done."""
         self._found.zero_()
         if self.count:
+            # Anew each time: what a kernel wrote far away may be this very table.
+            self._table.copy_(self._rows, non_blocking=True)
             blocks = -(-self._longest // (_THREADS * _WORDS_A_THREAD))
             grid = (max(1, min(_MOST_BLOCKS, blocks)), self.count, 1)
             values = (self._table.data_ptr(), self._found.data_ptr())
