@@ -12,7 +12,6 @@ from kernelassay.analysis.audit import audit_sessions
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
 from kernelassay.population import sampled
-from kernelassay.protocols import PROTOCOLS
 from kernelassay.report.tables import print_audit
 from kernelassay.session import Session
 from kernelassay.suite import suite_problems
@@ -65,7 +64,7 @@ def test_a_plan_holds_the_sample_and_how_many_it_was_taken_from(sessions):
 
 def test_the_account_of_an_audit_closes_over_the_sample_and_says_so(sessions):
     for sample, session in sessions.items():
-        result = audit_sessions([session], PROTOCOLS, 1e-2)
+        result = audit_sessions([session], None, 1e-2)
         out = io.StringIO()
         print_audit(Console(file=out, width=200), result)
         assert result.account.generated == result.sample.count
