@@ -281,8 +281,9 @@ class Child:
     def close(self) -> None:
         """End the process at once."""
         self._pipe.close()
-        with contextlib.suppress(OSError):
-            os.kill(self._pid, signal.SIGKILL)
+        if self._pid:  # 0 if it is reaped: that would be this process's whole group
+            with contextlib.suppress(OSError):
+                os.kill(self._pid, signal.SIGKILL)
         self._reap()
 
     def _reap(self) -> str:
