@@ -123,6 +123,13 @@ def test_every_one_of_several_losses_is_told(replies):
     (found,) = replies([[FACTS, FIXED, died], [died], [died], [results("b")]], "ab")
     assert kinds(found[2:]) == ["a", "died", "died", "died", "b"]
     assert found[2] == (found[2][0], None)
+    assert found[2][0].outcome == cell.INFRASTRUCTURE  # somebody's kill -9 kills no mutant
+
+
+def test_a_candidate_that_ends_two_processes_alone_is_a_crash(replies):
+    died = ChildDiedError("signal SIGSEGV")
+    (found,) = replies([[FACTS, FIXED, died], [died], [died], [results("b")]], "ab")
+    assert found[2][0].outcome == cell.CRASH
 
 
 def test_a_process_lost_with_the_last_candidate_is_told_in_the_next_request(replies):
@@ -147,6 +154,8 @@ def test_of_an_input_whose_reference_is_not_finite_there_is_nothing_but_the_fact
 def test_a_process_that_dies_before_it_has_told_anything_is_tried_once_more(replies):
     died = ChildDiedError("signal SIGKILL")
     (found,) = replies([[died], [FACTS, FIXED, results("a")]], "a")
+    assert kinds(found) == [SimpleNamespace, "died", Prepared, "a"]
+    (found,) = replies([[FACTS, died], [FACTS, FIXED, results("a")]], "a")
     assert kinds(found) == [SimpleNamespace, "died", Prepared, "a"]
     with pytest.raises(ProblemError, match="SIGKILL"):
         replies([[died], [died]], "a")

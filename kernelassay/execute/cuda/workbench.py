@@ -122,8 +122,10 @@ class CudaWorkbench:
                 self._lose(death.why)
                 deaths += 1
                 if death.certain or (singly and (death.expired or deaths > 1)):
-                    # Silence is not a kernel's doing: that has a watchdog in the child.
-                    ended = cell.INFRASTRUCTURE if death.why == SILENT else cell.CRASH
+                    # Silence is not a kernel's doing: that has a watchdog in the child. Nor is
+                    # SIGKILL, which a person sends, or the system that has no memory left.
+                    foreign = death.why == SILENT or "SIGKILL" in str(death)
+                    ended = cell.INFRASTRUCTURE if foreign else cell.CRASH
                     outcome = cell.TIMEOUT if death.expired else ended
                     why = f"the process ended: {death}"
                     yield without_output(pending.pop(0).id, request.spec.id, outcome, why), None
@@ -137,13 +139,14 @@ class CudaWorkbench:
 
         Returns whether the input is usable: else nobody waits for more.
         """
+        sent = False
         for attempt in (1, 2):
-            sent = False
             try:
                 child = self._living(request.spec)
                 child.send(Task(request, (), fresh=True, singly=0))
                 facts = child.receive(INPUT_SECONDS)
-                yield facts
+                if not sent:
+                    yield facts
                 sent = True
                 if facts.finite:
                     first = child.receive(INPUT_SECONDS)
@@ -158,7 +161,7 @@ class CudaWorkbench:
                     raise UnsupportedError(
                         "a correct kernel takes too long on this input", where=request.spec.id
                     ) from None
-                if attempt == 2 or sent:
+                if attempt == 2:
                     raise ProblemError(
                         f"the process that prepared the input ended: {death}",
                         where=request.spec.id,
