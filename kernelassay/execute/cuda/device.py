@@ -99,7 +99,7 @@ class CudaDevice:
         pointer, number, word = ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_uint
 
         def own(name: str, *types: type) -> Function:
-            return self.driver.symbol(kernels, name, types)
+            return self.driver.own(kernels, name, types)
 
         self.survey = own("ka_survey", pointer, pointer)
         self._largest = own("ka_largest", pointer, number, pointer)

@@ -27,10 +27,23 @@ _LOADED_MODULES = 256
 _DEFAULT_SHARED_BYTES = 48 << 10
 _TICK_SECONDS = 0.02
 
+# What a kernel does to itself. Anything else (an uncorrectable error of memory, a device that is
+# gone) is the machine's doing.
 _FAULTS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": cell.ILLEGAL_ADDRESS,
     "CUDA_ERROR_MISALIGNED_ADDRESS": cell.MISALIGNED_ADDRESS,
     "CUDA_ERROR_OUT_OF_MEMORY": cell.OUT_OF_MEMORY,
+    **dict.fromkeys(
+        (
+            "CUDA_ERROR_LAUNCH_FAILED",
+            "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+            "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+            "CUDA_ERROR_INVALID_PC",
+            "CUDA_ERROR_HARDWARE_STACK_ERROR",
+            "CUDA_ERROR_ASSERT",
+        ),
+        cell.CRASH,
+    ),
 }
 _REFUSALS = frozenset(
     {
@@ -106,6 +119,7 @@ class Driver:
         self._checked(driver.cuDevicePrimaryCtxSetFlags(0, waiting))
         torch.zeros(1, device="cuda")  # makes torch's context current
         self.stream = int(torch.cuda.current_stream().cuda_stream)
+        self._own: dict[Path, Any] = {}
         self._modules: OrderedDict[Path, Any] = OrderedDict()
         self._functions: dict[tuple[Path, str], Function] = {}
         self._watch = Watchdog()
@@ -115,22 +129,34 @@ class Driver:
         key = (image.path, dict(image.functions)[kernel])
         if key not in self._functions:
             types = tuple(ctype(text) for text in dict(image.parameters)[kernel])
-            self._functions[key] = self.symbol(image.path, key[1], types)
+            self._functions[key] = self._symbol(self._module(image.path), key[1], types)
         else:
             self._modules.move_to_end(image.path)
         return self._functions[key]
 
-    def symbol(self, path: Path, name: str, types: Sequence[Any]) -> Function:
-        """A function of a cubin file by its symbol."""
+    def own(self, path: Path, name: str, types: Sequence[Any]) -> Function:
+        """A function of a cubin file by its symbol, for good: its module stays loaded."""
+        if path not in self._own:
+            self._own[path] = self._load(path)
+        return self._symbol(self._own[path], name, types)
+
+    def _module(self, path: Path) -> Any:
+        """The module of an image; those used longest ago give way."""
         if path not in self._modules:
-            # The data is copied by the driver; a path could be changed under its hands.
-            self._modules[path] = self._checked(self._driver.cuModuleLoadData(path.read_bytes()))
+            self._modules[path] = self._load(path)
             while len(self._modules) > _LOADED_MODULES:
                 oldest, module = self._modules.popitem(last=False)
                 self._functions = {k: f for k, f in self._functions.items() if k[0] != oldest}
                 self._checked(self._driver.cuModuleUnload(module))
         self._modules.move_to_end(path)
-        found = self._driver.cuModuleGetFunction(self._modules[path], name.encode())
+        return self._modules[path]
+
+    def _load(self, path: Path) -> Any:
+        # The data is copied by the driver; a path could be changed under its hands.
+        return self._checked(self._driver.cuModuleLoadData(path.read_bytes()))
+
+    def _symbol(self, module: Any, name: str, types: Sequence[Any]) -> Function:
+        found = self._driver.cuModuleGetFunction(module, name.encode())
         return Function(self._checked(found), tuple(types))
 
     def launch(
@@ -175,7 +201,7 @@ class Driver:
         error, *values = result
         if int(error) != 0:
             name = error.name
-            outcome = _FAULTS.get(name, cell.CRASH)
+            outcome = _FAULTS.get(name, cell.INFRASTRUCTURE)
             refused = name in _REFUSALS
             raise FaultError(cell.LAUNCH_FAILURE if refused else outcome, name, refused=refused)
         return values[0] if values else None
@@ -187,24 +213,31 @@ class Watchdog:
     def __init__(self) -> None:
         self._deadline = float("inf")
         self._expired: Callable[[], None] = lambda: None
+        self._deciding = threading.Lock()
         threading.Thread(target=self._run, daemon=True).start()
 
     @contextmanager
     def limit(self, seconds: float, expired: Callable[[], None]) -> Iterator[None]:
-        """Within, the process may live for ``seconds`` more."""
-        self._expired = expired
-        self._deadline = time.monotonic() + seconds
+        """Within, the process may live for ``seconds`` more.
+
+        Whoever is past that does not get out: what follows would mix with ``expired``.
+        """
+        with self._deciding:
+            self._expired = expired
+            self._deadline = time.monotonic() + seconds
         try:
             yield
         finally:
-            self._deadline = float("inf")
+            with self._deciding:
+                self._deadline = float("inf")
 
     def _run(self) -> None:
         while True:
             time.sleep(_TICK_SECONDS)
-            if time.monotonic() > self._deadline:
-                self._expired()
-                os.kill(os.getpid(), signal.SIGKILL)
+            with self._deciding:
+                if time.monotonic() > self._deadline:
+                    self._expired()
+                    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def ctype(text: str) -> Any:
