@@ -108,6 +108,7 @@ class CudaInputBench(InputBench[Bound]):
         self._options = options
         self._expired = expired
         self._open: OrderedDict[str, Bound] = OrderedDict()
+        self._used = ""  # the call whose memory the last run was surveyed in
         self._models = models
         super().__init__(bench, spec)
         self._share_outputs()
@@ -198,13 +199,34 @@ class CudaInputBench(InputBench[Bound]):
     def _bind(self, call_id: str) -> Bound:
         if call_id in self._open:
             self._open.move_to_end(call_id)
-            return self._open[call_id]
-        (call,) = (c for c in self.bench.calls if c.id == call_id)
-        bound = self._bound(call)
-        self._open[call_id] = bound
-        while len(self._open) > 1 and self._held() > OPEN_BYTES:
-            self._open.popitem(last=False)
+            bound = self._open[call_id]
+            if call_id != self._used:
+                self._tidy(bound)
+        else:
+            (call,) = (c for c in self.bench.calls if c.id == call_id)
+            bound = self._open[call_id] = self._bound(call)
+            while len(self._open) > 1 and self._held() > OPEN_BYTES:
+                self._open.popitem(last=False)
+        self._used = call_id
         return bound
+
+    def _tidy(self, bound: Bound) -> None:
+        """Mend what kernels left in a call's memory that its own last survey could not see.
+
+        Those of other calls and inputs may have written there, far from what is their own: that is
+        not held against the next one here.
+        """
+        bound.survey.queue()
+        self._wait(ORIGINAL_SECONDS)
+        self._after(bound, None)
+
+    def resume(self) -> None:
+        """Take the input up again after another one was in use.
+
+        Raises :class:`CorruptedError` if a kernel that ran meanwhile wrote over its values.
+        """
+        self._used = ""
+        self.require_sound()
 
     def _held(self) -> int:
         return sum(bound.arena.nbytes for bound in self._open.values())
@@ -305,7 +327,7 @@ class CudaInputBench(InputBench[Bound]):
         except FaultError as fault:
             if not fault.refused:
                 raise
-            self._wait(ORIGINAL_SECONDS)
+            self._tidy(bound)  # launches before the refused one have run
             return RunResult(fault.outcome, fault.detail, (), 0, ())
         bound.survey.queue()
         if limit is None:

@@ -6,6 +6,7 @@ another takes its place within a second.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -200,19 +201,27 @@ class Inputs:
         """An input, prepared. Raises ``UnsupportedError`` if the device's memory runs out."""
         if spec not in self._kept:
             self.shed()
+            with contextlib.suppress(torch.OutOfMemoryError):
+                self._kept[spec] = self._prepare(spec)
+        if spec not in self._kept:  # the error is gone here: it holds all that was made before it
+            self.forget()
             try:
                 self._kept[spec] = self._prepare(spec)
-            except torch.OutOfMemoryError:
-                self.forget()
-                try:
-                    self._kept[spec] = self._prepare(spec)
-                except torch.OutOfMemoryError as error:
-                    what = str(error).splitlines()[0]
-                    raise UnsupportedError(
-                        f"the device has too little memory: {what}", where=spec.id
-                    ) from None
+            except torch.OutOfMemoryError as error:
+                what = str(error).splitlines()[0]
+                raise UnsupportedError(
+                    f"the device has too little memory: {what}", where=spec.id
+                ) from None
         self._kept.move_to_end(spec)
         return self._kept[spec]
+
+    def intact(self, spec: InputSpec) -> bool:
+        """Whether an input that is prepared is as it was when another was last in use."""
+        try:
+            self._kept[spec].resume()
+        except CorruptedError:
+            return False
+        return True
 
     def prepare(self, spec: InputSpec) -> None:
         """Have an input ready if that is possible; what goes wrong will show when it is used."""
@@ -259,9 +268,11 @@ def _answer(
     with room.
     """
     beat = partial(pipe.send, Beat())
+    kept = inputs.has(task.request.spec)
+    if kept and not inputs.intact(task.request.spec):
+        return False  # a kernel that ran on another input did it: nobody here is to blame
     try:
         start = time.perf_counter()
-        kept = inputs.has(task.request.spec)
         prepared = inputs.get(task.request.spec)
         if task.fresh:
             facts = prepared.facts()
