@@ -63,7 +63,7 @@ def cuda(cache: Path) -> tuple[Toolbox, Ready]:
 
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     tools = CudaToolbox.at(cache, CudaOptions())
-    device = open_device(tools.kernels, tools.options, 0)
+    device = open_device(tools.kernels, tools.options, tools.device)
 
     def ready(bench: ProblemBench) -> InputBench[Any]:
         spec = official_inputs()[0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelassay import gate, population, styles
-from kernelassay.cell import STOPS, Cell
+from kernelassay.cell import LAUNCH_FAILURE, OUT_OF_MEMORY, TIMEOUT, Cell
 from kernelassay.compile.fixed import Known, Sizes, multiples, ties
 from kernelassay.errors import KernelassayError, UnsupportedError
 from kernelassay.execute.bench import ORIGINAL
@@ -28,6 +28,7 @@ from kernelassay.problem import Problem
 from kernelassay.small import small_sizes_limited
 
 OWN, OFFICIAL = "own", "official"
+_OVERTAXED = (TIMEOUT, LAUNCH_FAILURE, OUT_OF_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,11 +360,12 @@ def _skipped(spec: InputSpec, globs: Sequence[str]) -> bool:
 def _drop_overtaxed(
     base: dict[str, Any], correct: population.CorrectKernels, unit: UnitResult
 ) -> population.CorrectKernels:
-    """Leave out the benign variants that did not end at full size, where they say nothing.
+    """Leave out the benign variants that ask for too much at full size, where they say nothing.
 
-    One thread to a row of millions is a correct kernel that takes longer than anybody waits.
+    One thread to a row of millions is a correct kernel that takes longer than anybody waits. One
+    that faults is not correct, and stays.
     """
-    ends = {c.candidate: c.outcome for c in unit.cells if c.outcome in STOPS}
+    ends = {c.candidate: c.outcome for c in unit.cells if c.outcome in _OVERTAXED}
     if not ends:
         return correct
     for record in base["benign"]:

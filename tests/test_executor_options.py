@@ -57,3 +57,10 @@ def test_lanes_share_a_device_and_are_no_part_of_what_a_session_records(two_gpus
     assert (facts["executor"], facts["device"]) == ("cuda", "a GPU")
     assert facts["cuda"] == {"official": True, "draw": "cpu", "tf32": True}
     assert executors.recorded(facts) == CudaOptions(official=True, draw="cpu", tf32=True)
+
+
+def test_a_gpu_is_one_of_those_that_the_environment_shows(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-5e1")
+    assert [toolbox.visible(number) for number in (0, 1)] == ["2", "GPU-5e1"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert toolbox.visible(1) == "1"

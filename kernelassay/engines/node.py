@@ -50,7 +50,7 @@ class Node:
     def greet(self) -> Likeness:
         """Get ready, and say what this machine is."""
         tools = executors.tools(self._cuda)(image_cache())
-        self._station = LocalEngine(tools, _devices() or (0,)).station()
+        self._station = LocalEngine(tools).station()  # Ray shows it its GPU alone
         return likeness(self._backend, self._cuda)
 
     def plan(self, problem: Problem, options: PlanOptions, rules: Sequence[str]) -> Iterator[Batch]:
@@ -111,10 +111,3 @@ def told(work: Callable[[Tell], Any]) -> Iterator[Batch]:
                 batch.append(waiting.get_nowait())
         ended = any(kind in (DONE, LOST, FAILED) for kind, _ in batch)
         yield batch
-
-
-def _devices() -> list[int]:
-    """The GPUs of this machine that Ray has given to this actor."""
-    import ray
-
-    return [int(device) for device in ray.get_gpu_ids()]

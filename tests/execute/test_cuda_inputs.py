@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from kernelassay import cell
+from kernelassay.compile.cubins import CubinImage
 from kernelassay.errors import UnsupportedError
 from kernelassay.execute.cuda import child as children
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
 from kernelassay.execute.cuda.child import Inputs, Task
 from kernelassay.inputs import official_inputs
+from kernelassay.kernel import LaunchPlan, Scratch
 
 SPEC = official_inputs()[0]
 
@@ -49,7 +53,7 @@ def test_memory_that_does_not_do_twice_makes_an_input_unusable(inputs):
         raise torch.OutOfMemoryError("2 GiB\nof much")
 
     inputs._prepare = prepare
-    with pytest.raises(UnsupportedError, match="too little memory: 2 GiB$"):
+    with pytest.raises(UnsupportedError, match=r"too little memory: 2 GiB$"):
         inputs.get(SPEC)
 
 
@@ -63,6 +67,45 @@ def test_an_input_that_kernels_of_another_wrote_over_ends_the_process_without_a_
     pipe = SimpleNamespace(send=said.append)
     assert not children._answer(pipe, inputs, task, [], [])
     assert said == []
+
+
+def test_scratch_that_others_leave_no_room_for_is_not_the_kernels_doing():
+    def full(plan):
+        raise torch.OutOfMemoryError("no room")
+
+    bench = CudaInputBench.__new__(CudaInputBench)
+    bench._device = SimpleNamespace(total_bytes=1 << 30)
+    bench._scratch = full
+    image = CubinImage(Path(), (), ())
+
+    def run(count):
+        scratch = [Scratch(f"s{k}", 1 << 29) for k in range(count)]
+        candidate = SimpleNamespace(image=image, role="mutant")
+        return bench._execute(candidate, None, LaunchPlan(tuple(scratch), ()), 1.0, "forward")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        run(2)
+    assert run(3).outcome == cell.OUT_OF_MEMORY
+
+
+def test_memory_that_runs_out_under_a_correct_kernel_says_nothing_of_it(inputs, tmp_path):
+    def full(request):
+        raise torch.OutOfMemoryError("no room\nat all")
+
+    facts = SimpleNamespace(finite=True)
+    inputs._kept[SPEC] = SimpleNamespace(
+        resume=lambda: None,
+        facts=lambda: facts,
+        kernel_seconds={},
+        prepare=full,
+        close=lambda: None,
+    )
+    said = []
+    task = Task(SimpleNamespace(spec=SPEC, originals={}), (), fresh=True, singly=0)
+    pipe = SimpleNamespace(send=said.append)
+    assert children._answer(pipe, inputs, task, [], [tmp_path / "turn"])
+    assert said[0] is facts
+    assert isinstance(said[1], UnsupportedError)
 
 
 def test_a_calls_memory_is_looked_at_when_another_call_or_input_was_in_use():

@@ -101,20 +101,20 @@ class Task:
 
 
 def run_child(
-    pipe: Connection, bench: ProblemBench, kernels: Path, options: CudaOptions, index: int
+    pipe: Connection, bench: ProblemBench, kernels: Path, options: CudaOptions, gpu: str
 ) -> None:
     """The main loop of a child; ends with its worker, or after a fault."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     try:
-        device = open_device(kernels, options, index)
+        device = open_device(kernels, options, gpu)
         pipe.send("ready")
     except (KernelassayError, RuntimeError) as error:
         pipe.send(ToolchainError(f"the device cannot be used: {error}"))
         return
     held: list[Timed] = []
-    lock = kernels.with_name(f"device-{index}.lock")
+    lock = kernels.with_name(f"device-{gpu}.lock")
     inputs = Inputs(
         bench,
         device,
@@ -123,7 +123,7 @@ def run_child(
         beat=lambda: pipe.send(Beat()),
         lock=lock,
     )
-    runners = [kernels.with_name(f"device-{index}-{runner}.lock") for runner in range(RUNNERS)]
+    runners = [kernels.with_name(f"device-{gpu}-{runner}.lock") for runner in range(RUNNERS)]
     while True:
         try:
             task = pipe.recv()
@@ -138,12 +138,12 @@ def run_child(
             return
 
 
-def open_device(kernels: Path, options: CudaOptions, index: int) -> CudaDevice:
+def open_device(kernels: Path, options: CudaOptions, gpu: str) -> CudaDevice:
     """Start CUDA on a device, set it to compute reproducibly, and see that it computes.
 
     Raises ``ToolchainError`` if it does not.
     """
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(index)
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = options.tf32
@@ -208,10 +208,7 @@ class Inputs:
             try:
                 self._kept[spec] = self._prepare(spec)
             except torch.OutOfMemoryError as error:
-                what = str(error).splitlines()[0]
-                raise UnsupportedError(
-                    f"the device has too little memory: {what}", where=spec.id
-                ) from None
+                raise _too_little(error, spec) from None
         self._kept.move_to_end(spec)
         return self._kept[spec]
 
@@ -259,6 +256,11 @@ def _free_bytes() -> int:
     return int(free)
 
 
+def _too_little(error: torch.OutOfMemoryError, spec: InputSpec) -> UnsupportedError:
+    what = str(error).splitlines()[0]
+    return UnsupportedError(f"the device has too little memory: {what}", where=spec.id)
+
+
 def _answer(
     pipe: Connection, inputs: Inputs, task: Task, held: list[Timed], runners: Sequence[Path]
 ) -> bool:
@@ -293,6 +295,10 @@ def _answer(
     except CorruptedError:
         pipe.send(ProblemError("a correct kernel writes over memory that is not its own"))
         return False
+    except torch.OutOfMemoryError as error:
+        inputs.forget()
+        pipe.send(_too_little(error, task.request.spec))
+        return True
     except Exception as error:  # problem code raises whatever it likes
         where = task.request.spec.id
         pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))

@@ -109,7 +109,9 @@ class CudaDevice:
             torch.float32: own("ka_grade_float", *grading),
             torch.float64: own("ka_grade_double", *grading),
         }
-        self._processors = torch.cuda.get_device_properties(0).multi_processor_count
+        facts = torch.cuda.get_device_properties(0)
+        self._processors = facts.multi_processor_count
+        self.total_bytes = int(facts.total_memory)
 
     def start(
         self, function: Function, grid: tuple[int, int, int], values: tuple[object, ...]

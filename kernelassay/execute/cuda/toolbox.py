@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,18 +25,18 @@ CAPABILITY = (9, 0)
 
 @dataclass(frozen=True, slots=True)
 class CudaToolbox:
-    """``kernels`` is the cubin of our own kernels, ``device`` the number of the one to run on."""
+    """``kernels`` is the cubin of our own kernels, ``device`` as in :func:`visible`."""
 
     kernels: Path
     cache: Path
     options: CudaOptions
-    device: int = 0
+    device: str = "0"
     jobs: int = 2
 
     @classmethod
     def at(cls, cache: Path, options: CudaOptions) -> CudaToolbox:
         """Compile what the executor itself needs. Raises ``ToolchainError`` without NVRTC."""
-        return cls(own_kernels(cache), cache, options)
+        return cls(own_kernels(cache), cache, options, visible(0))
 
     @property
     def cubins(self) -> bool:
@@ -54,7 +55,13 @@ class CudaToolbox:
 
     def on_device(self, index: int) -> CudaToolbox:
         """The same for another device."""
-        return replace(self, device=index)
+        return replace(self, device=visible(index))
+
+
+def visible(index: int) -> str:
+    """What to write into ``CUDA_VISIBLE_DEVICES`` for one of the devices that this process sees."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",")[index].strip() if given else str(index)
 
 
 def own_source() -> str:

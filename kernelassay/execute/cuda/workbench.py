@@ -62,20 +62,20 @@ class ChildDiedError(Exception):
 
 
 class CudaWorkbench:
-    """See :class:`kernelassay.execute.toolbox.Workbench`; ``index`` is the device's number."""
+    """See :class:`kernelassay.execute.toolbox.Workbench`; ``device`` as in the toolbox."""
 
     def __init__(
         self,
         problem: Problem,
         kernels: Path,
         options: CudaOptions,
-        index: int,
+        device: str,
         beat: Callable[[], None],
     ) -> None:
         self.bench = ProblemBench(problem, WIDE_BLOCKS if options.official else MAX_BLOCKS)
         self._kernels = kernels
         self._options = options
-        self._index = index
+        self._gpu = device
         self._beat = beat
         self._child: Child | None = None
         self._spare: Child | None = None
@@ -208,7 +208,7 @@ class CudaWorkbench:
         self._end()
 
     def _fork(self) -> Child:
-        return Child(self.bench, self._kernels, self._options, self._index, self._beat)
+        return Child(self.bench, self._kernels, self._options, self._gpu, self._beat)
 
     def _end(self) -> None:
         if self._child is not None:
@@ -224,7 +224,7 @@ class Child:
         bench: ProblemBench,
         kernels: Path,
         options: CudaOptions,
-        index: int,
+        device: str,
         beat: Callable[[], None],
     ) -> None:
         self._beat = beat
@@ -234,7 +234,7 @@ class Child:
             code = 1
             try:
                 self._pipe.close()
-                run_child(theirs, bench, kernels, options, index)
+                run_child(theirs, bench, kernels, options, device)
                 code = 0
             finally:
                 os._exit(code)
