@@ -61,6 +61,10 @@ class ToolchainError(KernelassayError):
     """A compiler or a library the run needs is missing or failed."""
 
 
+class DeviceError(KernelassayError):
+    """A device does not work, whatever was asked of it: that says nothing of a problem."""
+
+
 class EngineError(KernelassayError):
     """Machines that a campaign was given do not fit together, or were lost too often."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from kernelassay import gate, population, styles
 from kernelassay.cell import LAUNCH_FAILURE, OUT_OF_MEMORY, TIMEOUT, Cell
 from kernelassay.compile.fixed import Known, Sizes, multiples, ties
-from kernelassay.errors import KernelassayError, UnsupportedError
+from kernelassay.errors import DeviceError, KernelassayError, UnsupportedError
 from kernelassay.execute.bench import ORIGINAL
 from kernelassay.execute.messages import Arguments, CallInfo
 from kernelassay.execute.worker import UnitResult, Worker
@@ -136,7 +136,10 @@ def admit(
     progress: Progress = lambda step: None,
     measured: Measured = lambda spec, unit: None,
 ) -> tuple[dict[str, Any], tuple[CallInfo, ...]]:
-    """Trace, lower, gate and admit one problem: its plan without mutants, and its calls."""
+    """Trace, lower, gate and admit one problem: its plan without mutants, and its calls.
+
+    Raises :class:`DeviceError`, which says nothing of the problem.
+    """
     base = refused_plan(problem, "")
     calls: tuple[CallInfo, ...] = ()
     try:
@@ -161,6 +164,8 @@ def admit(
         full_size = small is not None
         given = _gate(base, problem, worker, correct, chosen, measured, full_size=full_size)
         calls = tuple(with_known(call, given, found.tried) for call in calls)
+    except DeviceError:
+        raise
     except KernelassayError as error:
         base["refused"] = str(error)
     return base, calls

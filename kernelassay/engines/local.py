@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from kernelassay import plan as plans
 from kernelassay.engines.station import Fixed, OnCell, OnStep, Planned, WorkLostError
-from kernelassay.errors import ProblemError
+from kernelassay.errors import DeviceError, ProblemError
 from kernelassay.execute.bench import Candidate
 from kernelassay.execute.toolbox import Toolbox
 from kernelassay.execute.worker import UnitResult, Worker
@@ -76,15 +76,18 @@ class LocalStation:
         """As in :class:`Station`."""
         self._open = problem.id
         clock = PlanClock(on_step)
-        made = plans.make_plan(
-            problem,
-            self._worker,
-            self._engine.tools,
-            options,
-            run=self._task,
-            progress=clock.step,
-            measured=lambda spec, unit: clock.unit(spec.id, unit.timed()),
-        )
+        try:
+            made = plans.make_plan(
+                problem,
+                self._worker,
+                self._engine.tools,
+                options,
+                run=self._task,
+                progress=clock.step,
+                measured=lambda spec, unit: clock.unit(spec.id, unit.timed()),
+            )
+        except DeviceError as error:
+            raise WorkLostError(str(error)) from error
         return Planned(made, clock.stop())
 
     def measure(
@@ -100,13 +103,16 @@ class LocalStation:
         originals = self._built(plan)
         if self._open != problem.id:
             self._reopen(problem)
-        unit = self._worker.measure(
-            plans.spec_of(record),
-            originals,
-            [self._kernels.candidates[name] for name in candidates],
-            check_order=record["id"] == next(iter(inputs_of(plan)))["id"],
-            on_cell=on_cell,
-        )
+        try:
+            unit = self._worker.measure(
+                plans.spec_of(record),
+                originals,
+                [self._kernels.candidates[name] for name in candidates],
+                check_order=record["id"] == next(iter(inputs_of(plan)))["id"],
+                on_cell=on_cell,
+            )
+        except DeviceError as error:
+            raise WorkLostError(str(error)) from error
         if not self._stopped.is_set():
             _require_valid(unit, problem, record)
         return Fixed(unit.fixed, unit.timed())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelassay import cell
 from kernelassay.cell import Cell
-from kernelassay.errors import KernelassayError, ProblemError
+from kernelassay.errors import DeviceError, KernelassayError, ProblemError
 from kernelassay.execute.messages import (
     Battery,
     Beat,
@@ -160,7 +160,10 @@ class Worker:
         check_order: bool = False,
         on_cell: Callable[[Cell], None] = lambda _: None,
     ) -> UnitResult:
-        """Run candidates on one input, surviving whatever they do to the worker."""
+        """Run candidates on one input, surviving whatever they do to the worker.
+
+        Raises :class:`DeviceError`.
+        """
         result = UnitResult()
         self._losses.begin()
         self._measure(result, spec, originals, candidates, check_order, on_cell)
@@ -206,6 +209,8 @@ class Worker:
                         return
                 else:
                     retried.add(pending[0].id)
+            except DeviceError:
+                raise
             except KernelassayError as error:
                 result.rejected = str(error)
                 result.broken = result.facts is not None and isinstance(error, ProblemError)

@@ -23,7 +23,13 @@ import torch
 
 from kernelassay import cell
 from kernelassay.cell import Cell
-from kernelassay.errors import KernelassayError, ProblemError, ToolchainError, UnsupportedError
+from kernelassay.errors import (
+    DeviceError,
+    KernelassayError,
+    ProblemError,
+    ToolchainError,
+    UnsupportedError,
+)
 from kernelassay.execute.bench import Candidate, ProblemBench
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
 from kernelassay.execute.cuda.device import CudaDevice, Stretch, Survey
@@ -111,7 +117,7 @@ def run_child(
         device = open_device(kernels, options, gpu)
         pipe.send("ready")
     except (KernelassayError, RuntimeError) as error:
-        pipe.send(ToolchainError(f"the device cannot be used: {error}"))
+        pipe.send(DeviceError(f"the device cannot be used: {error}"))
         return
     held: list[Timed] = []
     lock = kernels.with_name(f"device-{gpu}.lock")
@@ -290,7 +296,10 @@ def _answer(
         pipe.send(error)
         return True
     except FaultError as fault:
-        pipe.send(ProblemError(f"a correct kernel faults: {fault.outcome} ({fault.detail})"))
+        machine = fault.outcome == cell.INFRASTRUCTURE
+        what = "the device fails" if machine else "a correct kernel faults"
+        kind = DeviceError if machine else ProblemError
+        pipe.send(kind(f"{what}: {fault.outcome} ({fault.detail})"))
         return False
     except CorruptedError:
         pipe.send(ProblemError("a correct kernel writes over memory that is not its own"))

@@ -243,7 +243,7 @@ class Child:
         self._told: Prepare | Release | None = None
 
     def wait_until_ready(self) -> None:
-        """Wait for its first word. Raises ``ToolchainError`` if it cannot use the device."""
+        """Wait for its first word. Raises ``DeviceError`` if it cannot use the device."""
         if not self._ready:
             self.receive(START_SECONDS)
             self._ready = True
