@@ -10,6 +10,7 @@ from kernelassay.analysis.audit import audit_sessions, survival_reasons
 from kernelassay.analysis.score import Share, bootstrap, buckets, mutant_facts, score, vacuous
 from kernelassay.cell import Cell
 from kernelassay.errors import ControlError, NothingToTestError, SessionError
+from kernelassay.execute.outputs import without_output
 from kernelassay.kernel import Finding
 from kernelassay.matrix import load
 from kernelassay.oracle import grade
@@ -191,6 +192,24 @@ def test_an_infrastructure_error_is_neither_a_kill_nor_a_rejection(tmp_path):
     facts = {f.id: f for f in mutant_facts((matrix,), (V01,), 1e-2)}
     assert not facts["quiet"].witnessed
     assert not facts["quiet"].detected[V01.name]
+
+
+def test_a_protocol_that_lost_a_cell_of_a_mutant_has_not_missed_it(tmp_path):
+    store = session(tmp_path / "s")
+    table = store.read_cells("suite/p", OFFICIAL[0])
+    lost = without_output("hidden", OFFICIAL[0], cell.INFRASTRUCTURE, "out of memory").row()
+    rows = [lost if r["candidate"] == "hidden" else r for r in table.to_pylist()]
+    store.write_cells("suite/p", OFFICIAL[0], table.from_pylist(rows, schema=table.schema))
+    (matrix,) = load(store)
+    facts = mutant_facts((matrix,), (V01,), 1e-2)
+    scored = score((matrix,), facts, V01, 1e-2)
+    assert "hidden" in {f.id for f in facts if f.witnessed}
+    assert (scored.detection.total, scored.lost) == (3, 1)
+    assert survival_reasons((matrix,), facts, V01) == {
+        "not infected": 0,
+        "masked": 0,
+        "tolerated": 1,
+    }
 
 
 def test_a_session_without_its_controls_gives_no_score(tmp_path):

@@ -15,6 +15,7 @@ from kernelassay.analysis.score import (
     buckets,
     mutant_facts,
     score,
+    undecided,
     unproven,
     vacuous,
 )
@@ -205,9 +206,10 @@ def survival_reasons(
     but the final output does not; ``tolerated``: the final output changes within the tolerance.
     """
     by_problem = {matrix.problem: matrix for matrix in matrices}
+    lost = {matrix.problem: undecided(matrix, protocol) for matrix in matrices}
     reasons = Counter({"not infected": 0, "masked": 0, "tolerated": 0})
     for fact in facts:
-        if not fact.witnessed or fact.detected[protocol.name]:
+        if not fact.witnessed or fact.detected[protocol.name] or fact.id in lost[fact.problem]:
             continue
         matrix = by_problem[fact.problem]
         columns = matrix.positions(protocol)

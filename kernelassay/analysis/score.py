@@ -113,6 +113,7 @@ class ProtocolScore:
 
     ``set_aside`` counts the witnessed mutants of relaxed styles whose own correct kernel the
     protocol rejects: it would detect them whatever their fault, so they count for nothing here.
+    Nor do the ``lost`` ones, which it does not reject where an infrastructure error cost a cell.
     """
 
     protocol: str
@@ -125,6 +126,7 @@ class ProtocolScore:
     by_template: Mapping[str, Share]
     by_style: Mapping[str, Share]
     set_aside: int
+    lost: int
     band_full: tuple[float, float] | None
     band_ten: tuple[float, float] | None
     falsely_rejected: tuple[tuple[str, str], ...]
@@ -215,6 +217,13 @@ def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
     return rejected
 
 
+def undecided(matrix: ProblemMatrix, protocol: Protocol) -> frozenset[str]:
+    """The candidates that a protocol does not reject, but lacks a cell of: it was lost."""
+    lost = _anywhere(matrix.lost[:, matrix.positions(protocol)])
+    rows = np.flatnonzero(lost & ~rejects(matrix, protocol))
+    return frozenset(matrix.candidates[row] for row in rows)
+
+
 def buckets(plans: Iterable[Mapping[str, Any]], facts: Iterable[MutantFacts]) -> Buckets:
     """The closing account of all generated mutants; asserts that it closes."""
     status: dict[str, int] = dict.fromkeys(
@@ -250,7 +259,9 @@ def score(
         check_controls(matrix, protocol)
     rejected_kernels = rejected_originals(matrices, protocol)
     proven = [fact for fact in facts if fact.witnessed]
-    witnessed = [f for f in proven if (f.problem, f.call, f.style) not in rejected_kernels]
+    fair = [f for f in proven if (f.problem, f.call, f.style) not in rejected_kernels]
+    open_rows = {matrix.problem: undecided(matrix, protocol) for matrix in matrices}
+    witnessed = [f for f in fair if f.id not in open_rows[f.problem]]
 
     def shares(key: Callable[[MutantFacts], str], order: Sequence[str] = ()) -> dict[str, Share]:
         groups: dict[str, list[bool]] = {name: [] for name in order}
@@ -270,7 +281,8 @@ def score(
         by_problem=by_problem,
         by_template=shares(lambda f: f.template),
         by_style=shares(lambda f: f.style),
-        set_aside=len(proven) - len(witnessed),
+        set_aside=len(proven) - len(fair),
+        lost=len(fair) - len(witnessed),
         band_full=bootstrap(by_problem.values(), len(by_problem)),
         band_ten=bootstrap(by_problem.values(), 10) if len(by_problem) >= 10 else None,
         falsely_rejected=names,
@@ -284,8 +296,9 @@ def _false_rejections(
     names: list[tuple[str, str]] = []
     for matrix in matrices:
         rejected = rejects(matrix, protocol)
+        open_rows = undecided(matrix, protocol)
         for record in matrix.plan["benign"]:
-            if not record["unsupported"]:
+            if not record["unsupported"] and record["id"] not in open_rows:
                 total += 1
                 if rejected[matrix.index[record["id"]]]:
                     names.append((matrix.problem, record["id"]))

@@ -199,6 +199,11 @@ def _styles(console: Console, result: AuditResult) -> None:
                 f"{score.protocol} rejects correct kernels of 16-bit styles; {score.set_aside}"
                 " witnessed mutants of theirs are not scored by it"
             )
+        if score.lost:
+            console.print(
+                f"{score.lost} witnessed mutants are not scored by {score.protocol}:"
+                " an infrastructure error cost a cell of theirs"
+            )
 
 
 def _problems(console: Console, score: ProtocolScore) -> None:
