@@ -251,15 +251,18 @@ class Worker:
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
-        if process is not None and process.pid is not None:
-            with contextlib.suppress(OSError):
-                os.kill(process.pid, signal.SIGKILL)
+        if process is not None:
+            _kill(process)
             process.join(10)
 
     def stop(self) -> None:
-        """End the process and start no other; may be called from another thread."""
+        """End the process and start no other; may be called from another thread.
+
+        The pipe is left to the thread that reads from it: it finds it at its end. Two threads that
+        close one pipe may close a file that a third has just opened.
+        """
         self._stopped = True
-        self.close()
+        _kill(self._process)
 
     def _start(self) -> None:
         if self._stopped:
@@ -313,6 +316,12 @@ class Worker:
         self._losses.lose("silence" if silent else reason)
         self.close()
         return reason
+
+
+def _kill(process: ForkServerProcess | None) -> None:
+    if process is not None and process.pid is not None:
+        with contextlib.suppress(OSError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _death(candidate: Candidate, spec: InputSpec, death: WorkerDiedError) -> Cell:
