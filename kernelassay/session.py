@@ -44,7 +44,7 @@ INPUT_FIELDS = {
     "valid": pa.bool_(),
     "reason": pa.string(),
 }
-SINCE = {"cells": "rows", "protocols": None}
+SINCE = {"cells": "rows", "protocols": None, "scale": "own", "sample": None}
 """What a manifest means that was written before it told these fields."""
 
 VOLATILE = ("created", "machine", "seconds", "path")

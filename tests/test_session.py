@@ -152,12 +152,13 @@ def test_distinct_ids_have_distinct_file_names():
     assert len({slug(name) for name in ids}) == len(ids)
 
 
-def test_a_manifest_from_before_lazy_runs_is_one_of_whole_rows(tmp_path):
+def test_a_manifest_from_before_lazy_runs_is_one_of_whole_rows_at_own_sizes(tmp_path):
     session = make(tmp_path / "s", [example_cell()])
     path = tmp_path / "s" / "manifest.json"
-    older = {k: v for k, v in session.manifest.items() if k not in ("cells", "protocols")}
+    since = {"cells": "rows", "protocols": None, "scale": "own", "sample": None}
+    older = {k: v for k, v in session.manifest.items() if k not in since}
     path.write_text(json.dumps(older))
-    Session.create(tmp_path / "s", {**MANIFEST, "cells": "rows", "protocols": None}).close()
+    Session.create(tmp_path / "s", {**MANIFEST, **since}).close()
     with pytest.raises(SessionError, match="differs in: cells, protocols"):
         Session.create(tmp_path / "s", {**MANIFEST, "cells": "lazy", "protocols": ["p"]})
 

@@ -42,7 +42,7 @@ def test_a_second_attempt_has_the_memory_of_the_first(inputs):
         left.append(weakref.ref(values))
         if len(left) == 1:
             raise torch.OutOfMemoryError("2 GiB")
-        return SimpleNamespace(first=left[0](), nbytes=0)
+        return SimpleNamespace(first=left[0](), taken=0)
 
     inputs._prepare = prepare
     assert inputs.get(SPEC).first is None
@@ -55,6 +55,16 @@ def test_memory_that_does_not_do_twice_makes_an_input_unusable(inputs):
     inputs._prepare = prepare
     with pytest.raises(UnsupportedError, match=r"too little memory: 2 GiB$"):
         inputs.get(SPEC)
+
+
+def test_buffers_of_calls_count_when_memory_is_given_back(inputs):
+    closed = []
+    bench = CudaInputBench.__new__(CudaInputBench)
+    bench.nbytes, bench._open = 1, {"k00": SimpleNamespace(arena=SimpleNamespace(nbytes=1 << 30))}
+    bench.close = lambda: closed.append(bench)
+    inputs._kept[SPEC], inputs._most = bench, 1 << 20
+    inputs.shed()
+    assert closed == [bench]
 
 
 def test_an_input_that_kernels_of_another_wrote_over_ends_the_process_without_a_word(inputs):

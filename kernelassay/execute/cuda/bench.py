@@ -131,6 +131,11 @@ class CudaInputBench(InputBench[Bound]):
         """Whether all values are few enough to be looked at after every run."""
         return self.nbytes <= ALWAYS_CHECKED_BYTES
 
+    @property
+    def taken(self) -> int:
+        """The bytes that it holds of the device's memory: all values, and buffers of calls."""
+        return self.nbytes + self._held()
+
     def close(self) -> None:
         """Give the memory back."""
         self._open.clear()

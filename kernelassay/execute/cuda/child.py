@@ -241,7 +241,7 @@ class Inputs:
 
     def shed(self) -> None:
         """Give back the inputs used longest ago, until the rest may be kept."""
-        while self._kept and sum(b.nbytes for b in self._kept.values()) > self._most:
+        while self._kept and sum(b.taken for b in self._kept.values()) > self._most:
             self._kept.popitem(last=False)[1].close()
             torch.cuda.empty_cache()
 

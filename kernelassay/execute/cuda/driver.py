@@ -236,8 +236,10 @@ class Watchdog:
             time.sleep(_TICK_SECONDS)
             with self._deciding:
                 if time.monotonic() > self._deadline:
-                    self._expired()
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    try:
+                        self._expired()
+                    finally:
+                        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def ctype(text: str) -> Any:
