@@ -17,9 +17,9 @@ def child(monkeypatch):
     """Makes a handle on a process that does what it is given, and ends."""
     made = []
 
-    def of(body):
+    def of(body, beat=lambda: None):
         monkeypatch.setattr(workbench, "run_child", lambda pipe, *_: body(pipe))
-        made.append(Child(None, Path(), CudaOptions(), 0, lambda: None))
+        made.append(Child(None, Path(), CudaOptions(), "0", beat))
         return made[-1]
 
     yield of
@@ -35,3 +35,13 @@ def test_to_close_a_process_that_has_ended_by_itself_kills_nobody(child, monkeyp
         ended.receive(30)
     ended.close()
     assert killed == []
+
+
+def test_who_waits_for_a_process_says_so_until_it_has_been_silent_too_long(child, monkeypatch):
+    monkeypatch.setattr(workbench, "BEAT_SECONDS", 0.01)
+    beats = []
+    silent = child(lambda pipe: pipe.recv(), lambda: beats.append(0))
+    with pytest.raises(ChildDiedError, match="no answer") as raised:
+        silent.receive(0.2)
+    assert raised.value.why == workbench.SILENT
+    assert beats

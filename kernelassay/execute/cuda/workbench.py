@@ -29,6 +29,7 @@ from kernelassay.execute.cuda.child import (
     run_child,
 )
 from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.execute.cuda.sharing import BEAT_SECONDS
 from kernelassay.execute.messages import Beat, Measure
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
@@ -267,8 +268,7 @@ class Child:
         """The next answer. Raises it if it is an error, :class:`ChildDiedError` if none comes."""
         try:
             while True:
-                if not self._pipe.poll(seconds):
-                    raise ChildDiedError(f"no answer within {seconds:.0f} s", why=SILENT)
+                self._listen(seconds)
                 answer = self._pipe.recv()
                 if not isinstance(answer, Beat):
                     break
@@ -280,6 +280,14 @@ class Child:
         if isinstance(answer, Expired):
             raise ChildDiedError("a kernel ran too long", expired=True, certain=answer.next)
         return answer
+
+    def _listen(self, seconds: float) -> None:
+        """Wait for a message. Who watches this worker is told that it does: it is not stuck."""
+        end = time.monotonic() + seconds
+        while not self._pipe.poll(min(BEAT_SECONDS, max(0.0, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                raise ChildDiedError(f"no answer within {seconds:.0f} s", why=SILENT)
+            self._beat()
 
     def close(self) -> None:
         """End the process at once."""
