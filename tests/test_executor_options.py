@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelassay import executors
+from kernelassay.cli import invoke
 from kernelassay.cli.executor import Place, chosen_executor
 from kernelassay.errors import ToolchainError, UsageError
 from kernelassay.execute.cuda import toolbox
@@ -64,3 +65,21 @@ def test_a_gpu_is_one_of_those_that_the_environment_shows(monkeypatch):
     assert [toolbox.visible(number) for number in (0, 1)] == ["2", "GPU-5e1"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert toolbox.visible(1) == "1"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--tf32"], "of no meaning on the CPU"),
+        (["--executor", "cuda", "--engine", "ray", "--devices", "1"], "Ray shares out"),
+    ],
+)
+def test_options_that_do_not_fit_are_told_before_anything_is_executed(
+    two_gpus, monkeypatch, capsys, options, reason
+):
+    def shrunk(problems):
+        raise AssertionError("problem code is executed")
+
+    monkeypatch.setattr("kernelassay.cli.run.shrunk", shrunk)
+    assert invoke(["run", "suite/relu", "--shrink", *options]) != 0
+    assert reason in capsys.readouterr().err

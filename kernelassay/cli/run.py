@@ -24,7 +24,7 @@ from kernelassay.cli.selection import (
     selected_rules,
     style_option,
 )
-from kernelassay.errors import NothingToTestError
+from kernelassay.errors import NothingToTestError, UsageError
 from kernelassay.problem import Problem
 
 if TYPE_CHECKING:
@@ -191,6 +191,12 @@ def run(
     from kernelassay.session import Session
     from kernelassay.styles import choose
 
+    where = chosen_executor(executor, draw, tf32, devices)
+    if engine == "ray" and devices:
+        raise UsageError(
+            "--devices: Ray shares out the GPUs of its nodes itself",
+            hint="start its nodes with CUDA_VISIBLE_DEVICES set to those that it may use",
+        )
     selection = Selection(names, kernelbench, level, files, quick, kernel)
     chosen = selected_rules(rules)
     wanted = choose(styles)
@@ -200,7 +206,7 @@ def run(
     if shrink:
         problems, refused, scaled = shrunk(problems)
     official = not shrink and any(problem.origin != "suite" for problem in problems)
-    place = chosen_executor(executor, draw, tf32, devices).sharing(
+    place = where.sharing(
         official,
         None if engine == "ray" else jobs,  # Ray shares out GPUs itself
     )
