@@ -105,6 +105,9 @@ class Traced:
         """
         values = self.feed(state, inputs)
         device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
+        for name, value in self.constants.items():
+            if values[name] is value and value.dim():  # a 0-dim one goes with any device
+                values[name] = value.to(device)
         if any(str(node.target) == MASK for node in self.nodes.values()):
             torch.manual_seed(seed)
         with torch.no_grad(), drawing(seed):

@@ -275,3 +275,18 @@ def test_a_tensor_named_like_a_class_attribute_is_traced_or_refused_by_name() ->
     else:
         values = traced.run(state_of(module), (x,))
         assert torch.equal(values[traced.outputs[0]], 2 * x)
+
+
+class Picks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offsets", torch.tensor([3, 1, 2]), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.offsets
+
+
+def test_tensors_that_the_graph_holds_follow_its_inputs_to_their_device() -> None:
+    traced = trace(Picks(), (torch.rand(3),))
+    values = traced.run({}, (torch.empty(3, device="meta"),))
+    assert {value.device.type for value in values.values()} == {"meta"}
