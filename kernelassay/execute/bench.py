@@ -275,7 +275,7 @@ class InputBench(ABC, Generic[B]):
         shape, dtype = self.reference[0].shape, self.reference[0].dtype
         yield self._control("zeros", [torch.zeros_like(r) for r in self.reference])
         if dtype.is_floating_point:
-            yield self._control("nan", [torch.full_like(r, torch.nan) for r in self.reference])
+            yield self._control("nan", [_nan_like(r) for r in self.reference])
         yield self._control("forced-failure", [far_off(r) for r in self.reference])
         for position, value in enumerate(self.inputs):
             if isinstance(value, Tensor) and value.shape == shape:
@@ -472,6 +472,13 @@ class InputBench(ABC, Generic[B]):
                 changed[name] = evaluate(node, values, self.reference[0].device)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
         return [f.detach().contiguous() for f in finals]
+
+
+def _nan_like(reference: Tensor) -> Tensor:
+    """NaN everywhere; integers, which have none, as they are."""
+    if not reference.dtype.is_floating_point:
+        return reference
+    return torch.full_like(reference, torch.nan)
 
 
 def _in_layout_of(original: Tensor, value: Tensor) -> Tensor:

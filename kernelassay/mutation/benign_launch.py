@@ -151,9 +151,10 @@ def _guarded_index(tree: KernelTree, parts: list[Node]) -> tuple[str, str] | Non
     name, start = declared_name(tree, declarator), tree.text(field(declarator, "value"))
     if tree.text(sides[0]) != name or "return" not in tree.text(field(parts[1], "consequence")):
         return None
-    index = "blockIdx.x*blockDim.x+threadIdx.x"
+    # The whole value: where a thread starts at a multiple of its number, the step is another.
+    index = ("blockIdx.x*blockDim.x+threadIdx.x", "threadIdx.x+blockIdx.x*blockDim.x")
     rest = tree.span(parts[2].start_byte, parts[-1].end_byte)
-    plain = index in re.sub(r"\s+|\(longlong\)", "", start)
+    plain = re.sub(r"\s+|\((longlong|int|size_t|unsigned)\)", "", start) in index
     if not plain or is_assigned(tree, tree.function(parts[0]), name):
         return None
     kind = tree.text(field(parts[0], "type"))

@@ -148,7 +148,13 @@ def test_the_digest_is_that_of_a_local_run_and_both_nodes_work(digest, engine, t
     root = tmp_path / "s"
     assert measure(root, engine, Looking()) == digest
     assert max(busy) == 2
-    assert {path.name for path in root.iterdir()} == {"cells", "lock", "manifest.json", "plans"}
+    assert {path.name for path in root.iterdir()} == {
+        "cells",
+        "lock",
+        "manifest.json",
+        "plans",
+        "timings",
+    }
 
 
 def test_workers_actors_and_a_node_that_die_under_way_change_nothing(

@@ -103,3 +103,13 @@ def test_a_kernel_that_returns_twice_gets_no_grid_stride_loop() -> None:
         block="256",
     )
     assert not rewritten(BY_ID["grid-stride"], source)
+
+
+def test_a_thread_that_starts_at_a_multiple_of_its_number_gets_no_grid_stride_loop() -> None:
+    source = kernel(
+        "    int i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;\n    if (i >= n) return;\n"
+        "    y[i] = x[i];",
+        grid="(n / 4 + 255) / 256",
+        block="256",
+    )
+    assert not rewritten(BY_ID["grid-stride"], source)
