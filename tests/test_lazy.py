@@ -43,7 +43,7 @@ def mutant(number, style="optimised"):
 
 
 def planned(inputs, unfit=(), half_worst=()):
-    """A plan with inputs in some order, of which some are not valid, or not for 16-bit mutants."""
+    """A plan with inputs in some order: on some a reference is not finite, or halves stray."""
     return {
         "problem": {"id": "suite/p"},
         "calls": [{"id": "k00", "template": "softmax", "styles": ["optimised"]}],
@@ -53,8 +53,9 @@ def planned(inputs, unfit=(), half_worst=()):
             {
                 "id": name,
                 "valid": name not in unfit,
+                "digest": "d",
                 "benign_worst": 0.0,
-                "reference_error": 0.0,
+                "reference_error": None if name in unfit else 0.0,
                 "style_worst": {"half": None if name in half_worst else 0.0},
             }
             for name in inputs
@@ -386,3 +387,14 @@ def test_an_audit_says_what_is_implied_and_what_it_leaves_open(both, capsys):
     assert "measured lazily" in printed
     (account,) = (d for d in lazy.denominators if d.tolerance == 1e-2)
     assert account.account == lazy.account
+
+
+def test_what_did_not_run_is_missing_and_not_dropped_by_a_checker():
+    everything = (*OFFICIAL, *VERIFIED_ONLY)
+    plan = planned(everything, unfit=VERIFIED_ONLY[:1])
+    assert VERIFIED in held(plan, PROTOCOLS)
+    assert VERIFIED.inputs_in(plan) == tuple(n for n in VERIFIED.inputs if n != VERIFIED_ONLY[0])
+    lost = {**plan["inputs"][-1], "valid": False, "digest": ""}
+    without = {**plan, "inputs": [*plan["inputs"][:-1], lost]}
+    assert VERIFIED.missing_in(without) == (VERIFIED_ONLY[-1],)
+    assert VERIFIED not in held(without, PROTOCOLS)

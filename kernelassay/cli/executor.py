@@ -92,7 +92,13 @@ def chosen_executor(executor: str, draw: str | None, tf32: bool, devices: str | 
 def _numbers(asked: str | None) -> tuple[int, ...]:
     from kernelassay.execute.cuda import toolbox
 
-    present = len(toolbox.devices())
+    names = toolbox.devices()
+    present = len(names)
+    if len(set(names)) > 1:
+        raise UsageError(
+            f"this machine has GPUs of several kinds ({', '.join(names)})",
+            hint="show those of one kind alone: CUDA_VISIBLE_DEVICES",
+        )
     if asked is None:
         return tuple(range(present))
     parts = [part.strip() for part in asked.split(",")]

@@ -17,8 +17,8 @@ class Protocol:
     of the output to the acceptance rule; ``default`` serves the dtypes not listed. ``view`` is
     ``"seen"`` if unwritten memory looks like zero to the checker, ``"poisoned"`` if it poisons
     outputs first. No protocol sees sanitizer findings. Its verdict on a candidate that crashes or
-    hangs is "rejected". One that ``drops_unfit`` inputs goes without those that the validity gate
-    rejects (a reference that is not finite); others need all of theirs.
+    hangs is "rejected". One that ``drops_unfit`` inputs goes without those on which the reference
+    is not finite; others need all of theirs.
     """
 
     name: str
@@ -34,8 +34,7 @@ class Protocol:
         """The inputs it judges by on a planned problem, in its order, whether planned or not."""
         if not self.drops_unfit:
             return self.inputs
-        unfit = {record["id"] for record in plan["inputs"] if not record["valid"]}
-        return tuple(name for name in self.inputs if name not in unfit)
+        return tuple(name for name in self.inputs if name not in _not_finite(plan))
 
     def missing_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
         """The inputs it needs and a planned problem does not have; all of them if none is left."""
@@ -51,3 +50,12 @@ class Protocol:
         """The widest of the rules for outputs of these dtypes; the default for none."""
         rules = [self.rule(dtype) for dtype in dtypes]
         return max(rules, key=lambda rule: rule.tolerance, default=self.default)
+
+
+def _not_finite(plan: Mapping[str, Any]) -> frozenset[str]:
+    """The inputs that ran on the references and are not finite there."""
+    return frozenset(
+        record["id"]
+        for record in plan["inputs"]
+        if not record["valid"] and record["digest"] and record["reference_error"] is None
+    )

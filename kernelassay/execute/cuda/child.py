@@ -11,6 +11,7 @@ import ctypes
 import os
 import resource
 import signal
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -36,10 +37,11 @@ from kernelassay.execute.cuda.device import CudaDevice, Stretch, Survey
 from kernelassay.execute.cuda.driver import FaultError
 from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.cuda.sharing import RUNNERS, room, turn
+from kernelassay.execute.cuda.sharing import RUNNERS, occupied, room, turn
 from kernelassay.execute.messages import Beat, Measure, Prepared
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
+from kernelassay.session import slug
 from kernelassay.timing import Timing
 from kernelassay.work import peak_bytes
 
@@ -120,16 +122,15 @@ def run_child(
         pipe.send(DeviceError(f"the device cannot be used: {error}"))
         return
     held: list[Timed] = []
-    lock = kernels.with_name(f"device-{gpu}.lock")
+    locks = _locks(gpu)
     inputs = Inputs(
         bench,
         device,
         options,
         expired=lambda: pipe.send(Expired(not held)),
         beat=lambda: pipe.send(Beat()),
-        lock=lock,
+        locks=locks,
     )
-    runners = [kernels.with_name(f"device-{gpu}-{runner}.lock") for runner in range(RUNNERS)]
     while True:
         try:
             task = pipe.recv()
@@ -140,7 +141,7 @@ def run_child(
             inputs.prepare(task.spec)
         elif isinstance(task, Release):
             inputs.shed()
-        elif not _answer(pipe, inputs, task, held, runners):
+        elif not _answer(pipe, inputs, task, held, locks.runners):
             return
 
 
@@ -175,6 +176,22 @@ def _warm_up() -> None:
         torch.nn.functional.conv2d(matrix.view(1, 1, 8, 8), matrix.view(4, 1, 4, 4))
 
 
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """The files that processes of one device take turns by, whatever session they are of."""
+
+    room: Path
+    runners: tuple[Path, ...]
+
+
+def _locks(gpu: str) -> Locks:
+    folder = Path(tempfile.gettempdir()) / f"kernelassay-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    name = slug(f"device-{gpu}")
+    runners = tuple(folder / f"{name}-{runner}.lock" for runner in range(RUNNERS))
+    return Locks(folder / f"{name}.lock", runners)
+
+
 class Inputs:
     """The inputs that a child has prepared: the one in use, and others while memory lasts."""
 
@@ -185,10 +202,10 @@ class Inputs:
         options: CudaOptions,
         expired: Callable[[], None],
         beat: Callable[[], None],
-        lock: Path,
+        locks: Locks,
     ) -> None:
         self._bench = bench
-        self._lock = lock
+        self._locks = locks
         self._models = Models()
         self._device = device
         self._options = options
@@ -248,7 +265,8 @@ class Inputs:
     def _prepare(self, spec: InputSpec) -> CudaInputBench:
         need = peak_bytes(self._bench.traced_for(spec))
         start = time.perf_counter()
-        with room(self._lock, need, _free_bytes, self._beat):
+        others = partial(occupied, self._locks.runners)
+        with room(self._locks.room, need, _free_bytes, others, self._beat):
             self.waited = time.perf_counter() - start
             made = CudaInputBench(
                 self._bench, self._device, spec, self._options, self._models, self._expired

@@ -16,7 +16,7 @@ LITTLE_BYTES = 1 << 30
 """Up to here nobody waits: what other processes hold leaves that much."""
 MARGIN_BYTES = 4 << 30
 STUCK_SECONDS = 120.0
-"""When nothing has been given back for so long, nothing will be: it is tried as it is."""
+"""When nobody runs and nothing has been given back for so long: it is tried as it is."""
 BEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
@@ -41,13 +41,18 @@ def turn(locks: Sequence[Path], beat: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def room(
-    lock: Path, need: int, free: Callable[[], int], beat: Callable[[], None]
+    lock: Path,
+    need: int,
+    free: Callable[[], int],
+    busy: Callable[[], bool],
+    beat: Callable[[], None],
 ) -> Iterator[None]:
     """Within, about ``need`` bytes may be taken from a device of which ``free()`` are left.
 
     One process at a time takes much, and it waits until there is so much; what it has then is held
-    as long as it likes. ``lock`` is a file that belongs to the device. ``beat`` is called every few
-    seconds while it waits.
+    as long as it likes. ``lock`` is a file that belongs to the device. ``busy`` tells whether
+    others run kernels, and so will give memory back. ``beat`` is called every few seconds while it
+    waits.
     """
     if need <= LITTLE_BYTES:
         yield
@@ -60,9 +65,16 @@ def room(
         while best < need + MARGIN_BYTES and time.monotonic() - since < STUCK_SECONDS:
             next(ticks)
             now = free()
-            if now > best:
-                best, since = now, time.monotonic()
+            if now > best or busy():
+                best, since = max(best, now), time.monotonic()
         yield
+
+
+def occupied(locks: Sequence[Path]) -> bool:
+    """Whether another process has one of the turns."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(lock.open("a")) for lock in locks]
+        return not all(_taken(file.fileno()) for file in files)
 
 
 def _taken(descriptor: int) -> bool:
