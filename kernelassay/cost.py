@@ -114,11 +114,3 @@ def guess(problem: Problem) -> float:
     """
     sizes = math.prod(max(1, lever.value) for lever in problem.sizes)
     return float(problem.level) + 1.0 - 1.0 / (1.0 + math.log2(1 + sizes))
-
-
-def time_limit(expected: float, *, floor: float = 5.0, factor: float = 20.0) -> float:
-    """The seconds that a candidate may take whose correct kernel takes, or should take, expected.
-
-    A fault may cost a kernel its speed and still end: ``factor`` leaves room for that.
-    """
-    return max(floor, factor * expected)

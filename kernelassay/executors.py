@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.execute.toolbox import CpuToolbox, Toolbox
+from kernelassay.plan import OFFICIAL
 
 if TYPE_CHECKING:
     from kernelassay.execute.cuda.toolbox import CudaToolbox
 
 CPU, CUDA = "cpu", "cuda"
-EXECUTORS = (CPU, CUDA)
 LANES_PER_DEVICE = 8
 """Lanes that share a GPU: most of them plan at any time, which needs a CPU alone."""
 
@@ -34,7 +33,8 @@ def facts(cuda: CudaOptions | None) -> dict[str, Any]:
     from kernelassay.compile import nvrtc
     from kernelassay.execute.cuda.toolbox import devices
 
-    options = {name: value for name, value in asdict(cuda).items() if name != "lanes"}
+    # The scale of a session says whether sizes are official; lanes change no result.
+    options = {"draw": cuda.draw, "tf32": cuda.tf32}
     return {
         "executor": CUDA,
         "compiler": f"NVRTC {nvrtc.version()}",
@@ -58,4 +58,6 @@ def _cuda(cache: Path, options: CudaOptions) -> CudaToolbox:
 
 def recorded(manifest: Mapping[str, Any]) -> CudaOptions | None:
     """The options of a session's executor; None for the CPU executor."""
-    return CudaOptions(**manifest["cuda"]) if manifest.get("executor") == CUDA else None
+    if manifest.get("executor") != CUDA:
+        return None
+    return CudaOptions(official=manifest["scale"] == OFFICIAL, **manifest["cuda"])

@@ -93,11 +93,6 @@ def test_the_coefficients_that_ship_are_complete_and_say_where_they_are_from(cho
     assert all(c.overhead >= 0 and c.flops > 0 and c.bytes > 0 for c in chosen.table.values())
 
 
-def test_a_time_limit_is_never_under_its_floor():
-    assert cost.time_limit(0.001, floor=2.0, factor=10.0) == 2.0
-    assert cost.time_limit(3.0, floor=2.0, factor=10.0) == 30.0
-
-
 def problem(level, *sizes):
     levers = tuple(Lever(f"size_{n}", size) for n, size in enumerate(sizes))
     return Problem(f"p{level}", level, "file", "", "", levers)
