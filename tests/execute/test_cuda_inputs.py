@@ -12,10 +12,10 @@ import torch
 
 from kernelassay import cell
 from kernelassay.compile.cubins import CubinImage
-from kernelassay.errors import UnsupportedError
 from kernelassay.execute.cuda import child as children
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
-from kernelassay.execute.cuda.child import Inputs, Task
+from kernelassay.execute.cuda.child import Inputs, Task, TooLittle
+from kernelassay.execute.cuda.sharing import Locks
 from kernelassay.inputs import official_inputs
 from kernelassay.kernel import LaunchPlan, Scratch
 
@@ -26,35 +26,15 @@ class Values:
     """What a preparation has made when the memory runs out."""
 
 
+LOCKS = Locks(Path(), (), (Path(),), (Path(),))
+
+
 @pytest.fixture
 def inputs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     made = Inputs.__new__(Inputs)
     made._kept, made._most = OrderedDict(), 0
     return made
-
-
-def test_a_second_attempt_has_the_memory_of_the_first(inputs):
-    left = []
-
-    def prepare(spec):
-        values = Values()
-        left.append(weakref.ref(values))
-        if len(left) == 1:
-            raise torch.OutOfMemoryError("2 GiB")
-        return SimpleNamespace(first=left[0](), taken=0)
-
-    inputs._prepare = prepare
-    assert inputs.get(SPEC).first is None
-
-
-def test_memory_that_does_not_do_twice_makes_an_input_unusable(inputs):
-    def prepare(spec):
-        raise torch.OutOfMemoryError("2 GiB\nof much")
-
-    inputs._prepare = prepare
-    with pytest.raises(UnsupportedError, match=r"too little memory: 2 GiB$"):
-        inputs.get(SPEC)
 
 
 def test_buffers_of_calls_count_when_memory_is_given_back(inputs):
@@ -73,9 +53,9 @@ def test_an_input_that_kernels_of_another_wrote_over_ends_the_process_without_a_
 
     inputs._kept[SPEC] = SimpleNamespace(resume=corrupted)
     said = []
-    task = Task(SimpleNamespace(spec=SPEC), (), fresh=True, singly=0)
+    task = Task(SimpleNamespace(spec=SPEC), (), fresh=True, singly=0, heavy=False)
     pipe = SimpleNamespace(send=said.append)
-    assert not children._answer(pipe, inputs, task, [], [])
+    assert not children._answer(pipe, inputs, task, [], LOCKS)
     assert said == []
 
 
@@ -98,6 +78,29 @@ def test_scratch_that_others_leave_no_room_for_is_not_the_kernels_doing():
     assert run(3).outcome == cell.OUT_OF_MEMORY
 
 
+def test_memory_that_does_not_do_is_given_back_before_that_is_told(inputs):
+    """All of it, what was made before it ran out included: the error holds that."""
+    made = []
+
+    def prepare(spec):
+        values = Values()
+        made.append(weakref.ref(values))
+        raise torch.OutOfMemoryError("2 GiB\nof much")
+
+    inputs._prepare = prepare
+    inputs._kept["another"] = SimpleNamespace(taken=0, close=lambda: None)
+    task = Task(SimpleNamespace(spec=SPEC, originals={}), (), fresh=True, singly=0, heavy=True)
+    said = []
+
+    def send(word):
+        assert not inputs._kept
+        assert made[0]() is None
+        said.append(word)
+
+    assert children._answer(SimpleNamespace(send=send), inputs, task, [], LOCKS)
+    assert said == [TooLittle("2 GiB")]
+
+
 def test_memory_that_runs_out_under_a_correct_kernel_says_nothing_of_it(inputs, tmp_path):
     def full(request):
         raise torch.OutOfMemoryError("no room\nat all")
@@ -111,11 +114,11 @@ def test_memory_that_runs_out_under_a_correct_kernel_says_nothing_of_it(inputs, 
         close=lambda: None,
     )
     said = []
-    task = Task(SimpleNamespace(spec=SPEC, originals={}), (), fresh=True, singly=0)
+    task = Task(SimpleNamespace(spec=SPEC, originals={}), (), fresh=True, singly=0, heavy=False)
+    locks = Locks(Path(), (), (), (tmp_path / "turn",))
     pipe = SimpleNamespace(send=said.append)
-    assert children._answer(pipe, inputs, task, [], [tmp_path / "turn"])
-    assert said[0] is facts
-    assert isinstance(said[1], UnsupportedError)
+    assert children._answer(pipe, inputs, task, [], locks)
+    assert said == [facts, TooLittle("no room")]
 
 
 def test_a_calls_memory_is_looked_at_when_another_call_or_input_was_in_use():

@@ -1,15 +1,26 @@
-"""Processes that share a device take turns, for much memory and to run, and say that they wait."""
+"""Processes that share a device divide its memory and take turns, and say that they wait."""
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelassay.execute.cuda import sharing
-from kernelassay.execute.cuda.sharing import LITTLE_BYTES, MARGIN_BYTES, occupied, room, turn
+from kernelassay.execute.cuda.sharing import (
+    CONTEXT_BYTES,
+    SHARES,
+    Locks,
+    Room,
+    kept_bytes,
+    shares_of,
+    turn,
+)
 
-MUCH = LITTLE_BYTES + 1
+H200 = 140 << 30
 
 
 @pytest.fixture(autouse=True)
@@ -18,66 +29,140 @@ def quick(monkeypatch):
     monkeypatch.setattr(sharing, "BEAT_SECONDS", 0.0)
 
 
-def idle() -> bool:
-    return False
+@pytest.fixture
+def locks(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    return Locks.of("0")
 
 
-def never() -> int:
-    raise AssertionError("who needs little does not look")
+def nothing() -> None:
+    pass
 
 
-def test_who_needs_little_does_not_wait(tmp_path):
-    with (
-        room(tmp_path / "lock", MUCH, lambda: 2 * MARGIN_BYTES, idle, lambda: None),
-        room(tmp_path / "lock", LITTLE_BYTES, never, idle, lambda: None),
-    ):
-        pass
+@given(need=st.integers(1, H200), more=st.integers(0, H200), lanes=st.integers(1, 32))
+def test_shares_grow_with_the_need_and_are_enough_for_it(need, more, lanes):
+    count = shares_of(need, H200, lanes)
+    assert 0 <= count <= shares_of(need + more, H200, lanes) <= SHARES
+    if 0 < count < SHARES:
+        shared = H200 - lanes * (CONTEXT_BYTES + 2 * kept_bytes(H200, lanes))
+        assert need <= count / SHARES * shared
+    if not count:
+        assert need <= kept_bytes(H200, lanes)
 
 
-def test_one_takes_much_at_a_time_and_the_next_tells_that_it_waits(tmp_path):
-    beats, inside, order = threading.Event(), threading.Event(), []
+def test_what_is_more_than_the_device_has_is_all_of_it():
+    assert shares_of(1 << 50, H200, 8) == SHARES
+    assert shares_of(1 << 30, 2 << 30, 8) == SHARES  # lanes take more than there is
 
-    def second() -> None:
-        with room(tmp_path / "lock", MUCH, lambda: 1 << 50, idle, beats.set):
-            order.append("second")
-        inside.set()
 
-    with room(tmp_path / "lock", MUCH, lambda: 1 << 50, idle, lambda: None):
-        thread = threading.Thread(target=second)
+def test_who_needs_little_does_not_wait(locks):
+    all_of_it, nothing_of_it = Room(locks), Room(locks)
+    all_of_it.take(SHARES, nothing)
+    nothing_of_it.take(0, nothing)
+    assert (all_of_it.held, nothing_of_it.held) == (SHARES, 0)
+    all_of_it.leave()
+
+
+def test_who_wants_more_than_is_left_waits_and_tells_so(locks):
+    first, second = Room(locks), Room(locks)
+    first.take(SHARES - 1, nothing)
+    beats = threading.Event()
+    thread = threading.Thread(target=second.take, args=(2, beats.set))
+    thread.start()
+    assert beats.wait(30)
+    assert second.held < 2
+    first.leave()
+    thread.join(30)
+    assert second.held == 2
+    second.leave()
+
+
+def test_little_does_not_pass_by_much_that_waits(locks):
+    holder, much, little = Room(locks), Room(locks), Room(locks)
+    holder.take(1, nothing)
+    order, waiting = [], threading.Event()
+
+    def take(room: Room, count: int, name: str, beat) -> None:
+        room.take(count, beat)
+        order.append(name)
+        room.leave()
+
+    first = threading.Thread(target=take, args=(much, SHARES, "much", waiting.set))
+    first.start()
+    assert waiting.wait(30)
+    behind = threading.Event()
+    second = threading.Thread(target=take, args=(little, 1, "little", behind.set))
+    second.start()
+    assert behind.wait(30)
+    holder.leave()
+    first.join(30)
+    second.join(30)
+    assert order == ["much", "little"]
+
+
+def test_two_that_want_more_than_they_have_do_not_wait_for_each_other(locks):
+    rooms = [Room(locks), Room(locks)]
+    for room in rooms:
+        room.take(SHARES // 2, nothing)
+
+    def take_all(room: Room) -> None:
+        room.take(SHARES, nothing)
+        room.leave()
+
+    threads = [threading.Thread(target=take_all, args=(room,)) for room in rooms]
+    for thread in threads:
         thread.start()
-        assert beats.wait(30)
-        order.append("first")
-    assert inside.wait(30)
-    thread.join()
-    assert order == ["first", "second"]
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
 
 
-def test_it_waits_until_there_is_enough(tmp_path):
-    left = iter([0, MUCH, MUCH + MARGIN_BYTES - 1, MUCH + MARGIN_BYTES])
-    with room(tmp_path / "lock", MUCH, lambda: next(left), idle, lambda: None):
-        assert next(left, None) is None
+def test_a_wait_that_is_broken_off_leaves_nothing_taken(locks):
+    first, second, third = Room(locks), Room(locks), Room(locks)
+    first.take(SHARES - 1, nothing)
+
+    def broken() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        second.take(2, broken)
+    assert second.held == 0
+    third.take(1, nothing)
+    first.leave()
+    third.leave()
 
 
-def test_when_nothing_is_given_back_it_is_tried_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(sharing, "STUCK_SECONDS", 0.02)
-    looked = []
-    with room(tmp_path / "lock", MUCH, lambda: looked.append(0) or 0, idle, lambda: None):
-        assert len(looked) > 1
+def test_what_is_given_back_is_free_though_a_process_forked_meanwhile_lives(locks):
+    room = Room(locks)
+    room.take(SHARES, nothing)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reading, 1)
+        os._exit(0)
+    room.leave()
+    other = Room(locks)
+    other.take(SHARES, nothing)
+    assert other.held == SHARES
+    other.leave()
+    os.write(writing, b"x")
+    os.waitpid(child, 0)
 
 
-def test_while_others_run_it_waits_however_long_that_takes(tmp_path, monkeypatch):
-    monkeypatch.setattr(sharing, "STUCK_SECONDS", 0.1)
-    running = iter([True] * 20)
-    with room(tmp_path / "lock", MUCH, lambda: 0, lambda: next(running, False), lambda: None):
-        assert next(running, None) is None
-
-
-def test_a_turn_that_is_taken_shows_and_one_that_is_given_back_does_not(tmp_path):
-    locks = [tmp_path / "0", tmp_path / "1"]
-    assert not occupied(locks)
-    with turn(locks, lambda: None):
-        assert occupied(locks)
-    assert not occupied(locks)
+def test_the_shares_of_a_process_that_is_killed_are_free(locks):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        Room(locks).take(SHARES, nothing)
+        os.write(writing, b"x")
+        threading.Event().wait()
+    os.read(reading, 1)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    room = Room(locks)
+    room.take(SHARES, nothing)
+    assert room.held == SHARES
+    room.leave()
 
 
 def test_as_many_run_at_a_time_as_there_are_locks(tmp_path):
@@ -85,7 +170,7 @@ def test_as_many_run_at_a_time_as_there_are_locks(tmp_path):
     running, most, guard = [0], [0], threading.Lock()
 
     def run() -> None:
-        with turn(locks, lambda: None):
+        with turn(locks, nothing):
             with guard:
                 running[0] += 1
                 most[0] = max(most[0], running[0])

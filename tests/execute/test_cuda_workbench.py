@@ -11,10 +11,17 @@ from types import SimpleNamespace
 import pytest
 
 from kernelassay import cell
-from kernelassay.errors import ProblemError, UnsupportedError
-from kernelassay.execute.cuda.child import Results
+from kernelassay.errors import DeviceError, ProblemError, UnsupportedError
+from kernelassay.execute.cuda import workbench
+from kernelassay.execute.cuda.child import Release, Released, Results, Task
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.cuda.workbench import SILENT, ChildDiedError, CudaWorkbench
+from kernelassay.execute.cuda.sharing import SHARES
+from kernelassay.execute.cuda.workbench import (
+    SILENT,
+    ChildDiedError,
+    CudaWorkbench,
+    TooLittleMemoryError,
+)
 from kernelassay.execute.messages import Measure, Prepared
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import official_inputs
@@ -29,6 +36,8 @@ FAULT = cell.ILLEGAL_ADDRESS
 
 class Scripted:
     """A process that gives the answers of a script, and dies where one is an error."""
+
+    total_bytes = 140 << 30
 
     def __init__(self, answers):
         self.answers = iter(answers)
@@ -53,6 +62,11 @@ class Scripted:
         pass
 
 
+@pytest.fixture(autouse=True)
+def own_locks(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+
+
 @pytest.fixture
 def replies(monkeypatch):
     """The replies to requests for candidates, when one process after another plays its script."""
@@ -61,7 +75,7 @@ def replies(monkeypatch):
     def of(scripts, *requests):
         scripts = iter(scripts)
         monkeypatch.setattr(CudaWorkbench, "_fork", lambda self: Scripted(next(scripts, [])))
-        workbench = CudaWorkbench(problem, Path(), CudaOptions(), 0, lambda: None)
+        workbench = CudaWorkbench(problem, Path(), CudaOptions(), "0", lambda: None)
         found = []
         for names in requests:
             candidates = tuple(SimpleNamespace(id=name) for name in names)
@@ -166,3 +180,89 @@ def test_a_process_that_falls_silent_says_nothing_of_a_candidate(replies):
     (found,) = replies([[FACTS, FIXED, silent], [silent], [silent], [results("b")]], "ab")
     assert kinds(found[2:]) == ["a", SILENT, SILENT, SILENT, "b"]
     assert found[2][0].outcome == cell.INFRASTRUCTURE
+
+
+# ---- the device's memory ------------------------------------------------------------------------
+
+
+class Holding(Scripted):
+    """A process that also tells how many shares were held at each thing it was asked."""
+
+    def __init__(self, answers, room):
+        super().__init__(answers)
+        self.room = room
+        self.asked = []
+
+    def send(self, task):
+        self.asked.append((type(task), self.room.held, getattr(task, "heavy", None)))
+
+
+@pytest.fixture
+def heavy(monkeypatch):
+    """The replies for an input that takes three shares, and what its processes were asked."""
+    problem = next(p for p in suite_problems() if p.id == "suite/relu")
+    monkeypatch.setattr(workbench, "shares_of", lambda need, total, lanes: 3)
+
+    def of(scripts, names):
+        scripts, made = iter(scripts), []
+
+        def fork(self):
+            made.append(Holding(next(scripts, []), self._room))
+            return made[-1]
+
+        monkeypatch.setattr(CudaWorkbench, "_fork", fork)
+        bench = CudaWorkbench(problem, Path(), CudaOptions(official=True), "0", lambda: None)
+        candidates = tuple(SimpleNamespace(id=name) for name in names)
+        try:
+            found = list(bench.measure(Measure(SPEC, {}, candidates, False)))
+        finally:
+            assert bench._room.held == 0
+        return found, [one.asked for one in made if one.asked]
+
+    return of
+
+
+def test_a_big_input_has_its_room_until_the_process_has_given_it_back(heavy):
+    found, (asked,) = heavy([[FACTS, FIXED, results("a"), Released()]], "a")
+    assert kinds(found[2:]) == ["a"]
+    assert asked == [(Task, 3, True), (Task, 3, True), (Release, 3, None)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_memory_that_does_not_do_is_tried_with_the_whole_device(heavy, place):
+    little = TooLittleMemoryError("2 GiB")
+    script = [FACTS, FIXED, results("a"), Released()]
+    script[place:place] = [little, FACTS] if place == 1 else [little]
+    found, (asked,) = heavy([script], "a")
+    assert kinds(found[2:]) == ["a"]
+    assert [held for _, held, _ in asked] == [3] * (1 + place // 2) + [SHARES] * (3 - place // 2)
+
+    with pytest.raises(UnsupportedError, match="too little memory: 2 GiB"):
+        heavy([[little, FACTS, little, Released()]], "a")
+
+
+def test_a_candidate_that_memory_does_not_do_for_runs_again_with_the_whole_device(heavy):
+    ends = results("a", "b", ended=cell.OUT_OF_MEMORY)
+    scripts = [[FACTS, FIXED, ends], [results("a"), results("b"), Released()]]
+    found, (_, asked) = heavy(scripts, "ab")
+    assert kinds(found[2:]) == [cell.OUT_OF_MEMORY, "a", "b"]
+    assert [held for _, held, _ in asked] == [SHARES, SHARES]
+
+
+def test_what_the_whole_device_does_not_do_for_is_told(heavy):
+    ends = results("a", ended=cell.OUT_OF_MEMORY)
+    found, _ = heavy([[FACTS, FIXED, ends], [ends], [results("b"), Released()]], "ab")
+    assert kinds(found[2:])[1:] == ["a", cell.OUT_OF_MEMORY, "b"]
+
+
+def test_room_is_left_when_the_process_is_lost_instead_of_giving_memory_back(heavy):
+    heavy([[FACTS, FIXED, results("a"), ChildDiedError("signal SIGKILL")]], "a")
+
+
+def test_a_device_that_no_process_can_use_says_nothing_of_the_problem(heavy, monkeypatch):
+    def dies(self):
+        raise ChildDiedError("exit code 1")
+
+    monkeypatch.setattr(Scripted, "wait_until_ready", dies)
+    with pytest.raises(DeviceError, match="exit code 1"):
+        heavy([[]], "a")

@@ -6,15 +6,13 @@ another takes its place within a second.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import resource
 import signal
-import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -24,33 +22,23 @@ import torch
 
 from kernelassay import cell
 from kernelassay.cell import Cell
-from kernelassay.errors import (
-    DeviceError,
-    KernelassayError,
-    ProblemError,
-    ToolchainError,
-    UnsupportedError,
-)
+from kernelassay.errors import DeviceError, KernelassayError, ProblemError, ToolchainError
 from kernelassay.execute.bench import Candidate, ProblemBench
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
 from kernelassay.execute.cuda.device import CudaDevice, Stretch, Survey
 from kernelassay.execute.cuda.driver import FaultError
 from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.cuda.sharing import RUNNERS, occupied, room, turn
+from kernelassay.execute.cuda.sharing import Locks, kept_bytes, turn
 from kernelassay.execute.messages import Beat, Measure, Prepared
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
-from kernelassay.session import slug
 from kernelassay.timing import Timing
-from kernelassay.work import peak_bytes
 
 CHECK_EVERY = 16
 _PR_SET_PDEATHSIG = 1
 _REPEAT_SECONDS = 2e-3
 """Kernels up to here run twice if their output is wrong; slower ones on the first input alone."""
-_KEPT_SHARE = 0.2
-"""The share of a lane's memory that inputs may hold which are not in use."""
 _PROBE_WORDS = 4096
 
 
@@ -69,8 +57,27 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """A child's first word: it has a context on a device of ``total_bytes``."""
+
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
-    """Tell a child that the input in use is done with; there is no answer."""
+    """Tell a child that the input in use is done with; it answers with :class:`Released`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What inputs not in use may not hold of the device's memory is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLittle:
+    """The memory did not do for a task, and all inputs are given back; ``what`` ran out."""
+
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +106,15 @@ class Task:
     """What a child is asked: a request, of which ``pending`` candidates are left.
 
     ``fresh`` wants the facts and the cells of originals and controls first. After the first
-    ``singly`` candidates memory is checked each time, later after every :data:`CHECK_EVERY`.
+    ``singly`` candidates memory is checked each time, later after every :data:`CHECK_EVERY`. A
+    ``heavy`` one has a part of the memory to itself; it takes its turn among such.
     """
 
     request: Measure
     pending: tuple[Candidate, ...]
     fresh: bool
     singly: int
+    heavy: bool
 
 
 def run_child(
@@ -117,20 +126,13 @@ def run_child(
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     try:
         device = open_device(kernels, options, gpu)
-        pipe.send("ready")
+        pipe.send(Ready(device.total_bytes))
     except (KernelassayError, RuntimeError) as error:
         pipe.send(DeviceError(f"the device cannot be used: {error}"))
         return
     held: list[Timed] = []
-    locks = _locks(gpu)
-    inputs = Inputs(
-        bench,
-        device,
-        options,
-        expired=lambda: pipe.send(Expired(not held)),
-        beat=lambda: pipe.send(Beat()),
-        locks=locks,
-    )
+    locks = Locks.of(gpu)
+    inputs = Inputs(bench, device, options, expired=lambda: pipe.send(Expired(not held)))
     while True:
         try:
             task = pipe.recv()
@@ -141,7 +143,8 @@ def run_child(
             inputs.prepare(task.spec)
         elif isinstance(task, Release):
             inputs.shed()
-        elif not _answer(pipe, inputs, task, held, locks.runners):
+            pipe.send(Released())
+        elif not _answer(pipe, inputs, task, held, locks):
             return
 
 
@@ -176,22 +179,6 @@ def _warm_up() -> None:
         torch.nn.functional.conv2d(matrix.view(1, 1, 8, 8), matrix.view(4, 1, 4, 4))
 
 
-@dataclass(frozen=True, slots=True)
-class Locks:
-    """The files that processes of one device take turns by, whatever session they are of."""
-
-    room: Path
-    runners: tuple[Path, ...]
-
-
-def _locks(gpu: str) -> Locks:
-    folder = Path(tempfile.gettempdir()) / f"kernelassay-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    name = slug(f"device-{gpu}")
-    runners = tuple(folder / f"{name}-{runner}.lock" for runner in range(RUNNERS))
-    return Locks(folder / f"{name}.lock", runners)
-
-
 class Inputs:
     """The inputs that a child has prepared: the one in use, and others while memory lasts."""
 
@@ -201,37 +188,24 @@ class Inputs:
         device: CudaDevice,
         options: CudaOptions,
         expired: Callable[[], None],
-        beat: Callable[[], None],
-        locks: Locks,
     ) -> None:
         self._bench = bench
-        self._locks = locks
         self._models = Models()
         self._device = device
         self._options = options
         self._expired = expired
-        self._beat = beat
-        self.waited = 0.0  # for room, before the input that was prepared last
         self._kept: OrderedDict[InputSpec, CudaInputBench] = OrderedDict()
-        total = torch.cuda.get_device_properties(0).total_memory
-        self._most = int(_KEPT_SHARE * total / max(1, options.lanes))
+        self._most = kept_bytes(device.total_bytes, options.lanes)
 
     def has(self, spec: InputSpec) -> bool:
         """Whether an input is prepared."""
         return spec in self._kept
 
     def get(self, spec: InputSpec) -> CudaInputBench:
-        """An input, prepared. Raises ``UnsupportedError`` if the device's memory runs out."""
+        """An input, prepared. Raises ``torch.OutOfMemoryError``."""
         if spec not in self._kept:
             self.shed()
-            with contextlib.suppress(torch.OutOfMemoryError):
-                self._kept[spec] = self._prepare(spec)
-        if spec not in self._kept:  # the error is gone here: it holds all that was made before it
-            self.forget()
-            try:
-                self._kept[spec] = self._prepare(spec)
-            except torch.OutOfMemoryError as error:
-                raise _too_little(error, spec) from None
+            self._kept[spec] = self._prepare(spec)
         self._kept.move_to_end(spec)
         return self._kept[spec]
 
@@ -260,49 +234,30 @@ class Inputs:
         """Give back the inputs used longest ago, until the rest may be kept."""
         while self._kept and sum(b.taken for b in self._kept.values()) > self._most:
             self._kept.popitem(last=False)[1].close()
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def _prepare(self, spec: InputSpec) -> CudaInputBench:
-        need = peak_bytes(self._bench.traced_for(spec))
-        start = time.perf_counter()
-        others = partial(occupied, self._locks.runners)
-        with room(self._locks.room, need, _free_bytes, others, self._beat):
-            self.waited = time.perf_counter() - start
-            made = CudaInputBench(
-                self._bench, self._device, spec, self._options, self._models, self._expired
-            )
-            torch.cuda.empty_cache()  # what the references took is for others now
-            return made
+        made = CudaInputBench(
+            self._bench, self._device, spec, self._options, self._models, self._expired
+        )
+        torch.cuda.empty_cache()  # what the references took is for others now
+        return made
 
 
-def _free_bytes() -> int:
-    free, _ = torch.cuda.mem_get_info()
-    return int(free)
-
-
-def _too_little(error: torch.OutOfMemoryError, spec: InputSpec) -> UnsupportedError:
-    what = str(error).splitlines()[0]
-    return UnsupportedError(f"the device has too little memory: {what}", where=spec.id)
-
-
-def _answer(
-    pipe: Connection, inputs: Inputs, task: Task, held: list[Timed], runners: Sequence[Path]
-) -> bool:
-    """Work through a task; whether the process can go on afterwards. ``held`` has unsent cells.
-
-    Room for the input comes before a turn on the device, or those with a turn could wait for those
-    with room.
-    """
+def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Timed], locks: Locks) -> bool:
+    """Work through a task; whether the process can go on afterwards. ``held`` has unsent cells."""
     beat = partial(pipe.send, Beat())
     kept = inputs.has(task.request.spec)
     if kept and not inputs.intact(task.request.spec):
         return False  # a kernel that ran on another input did it: nobody here is to blame
+    runners = locks.heavy if task.heavy else locks.light
+    full = ""
     try:
         start = time.perf_counter()
         prepared = inputs.get(task.request.spec)
         if task.fresh:
             facts = prepared.facts()
-            seconds = 0.0 if kept else time.perf_counter() - start - inputs.waited
+            seconds = 0.0 if kept else time.perf_counter() - start
             pipe.send(facts)
             if not facts.finite:
                 return True
@@ -323,13 +278,15 @@ def _answer(
         pipe.send(ProblemError("a correct kernel writes over memory that is not its own"))
         return False
     except torch.OutOfMemoryError as error:
-        inputs.forget()
-        pipe.send(_too_little(error, task.request.spec))
-        return True
+        full = str(error).splitlines()[0]
     except Exception as error:  # problem code raises whatever it likes
         where = task.request.spec.id
         pipe.send(ProblemError(f"{type(error).__name__}: {error}"[:2000], where=where))
         return not isinstance(error, torch.AcceleratorError)
+    if full:  # the error is gone here: it held all that was made before it
+        inputs.forget()
+        pipe.send(TooLittle(full))
+        return True
     if not task.pending:
         return True
     with turn(runners, beat):

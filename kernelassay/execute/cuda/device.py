@@ -251,5 +251,4 @@ def without_marks(value: Tensor) -> Tensor:
     else:
         words = flat.view(torch.int32).view(flat.numel(), width // 4)
         marks = (words == oracle.POISON_WORD).all(dim=1)
-    flat[marks] = 0
-    return flat.view(value.shape)
+    return flat.masked_fill_(marks, 0).view(value.shape)  # an index would take 8 bytes an element

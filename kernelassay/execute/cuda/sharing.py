@@ -1,32 +1,139 @@
-"""What processes that share a device take in turns: room for much memory, and the device itself.
+"""What processes that share a device divide among them: its memory, and turns to run kernels.
 
-Small kernels of several contexts do not run side by side: the device switches between them, which
-takes longer than they do. Turns are locks on files, which end with the process that holds them.
+Both are locks on files, which end with the process that holds them, whatever becomes of it.
+
+Memory is handed out in shares, by what an input is estimated to need, and not by what the device
+says is free: that changes between the look and the use. Kernels take turns, since several contexts
+do not run side by side: the device switches between them, which takes longer than small kernels do.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-LITTLE_BYTES = 1 << 30
-"""Up to here nobody waits: what other processes hold leaves that much."""
-MARGIN_BYTES = 4 << 30
-STUCK_SECONDS = 120.0
-"""When nobody runs and nothing has been given back for so long: it is tried as it is."""
-BEAT_SECONDS = 5.0
-_POLL_SECONDS = 0.05
+from kernelassay.session import slug
 
-
+SHARES = 64
+"""What a device's memory is divided into."""
 RUNNERS = 2
 """Processes that run kernels at a time: while one of them works in Python, the other's run."""
 
+CONTEXT_BYTES = 3 << 29
+"""What a lane takes for itself: a context with libraries, and another one that stands by."""
+_KEPT_SHARE = 0.05
+"""The share of a lane's part of the memory that inputs may hold which are not in use."""
+
+BEAT_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+
+Beat = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """The files that processes of one device share it by, whatever session they are of."""
+
+    door: Path
+    shares: tuple[Path, ...]
+    heavy: tuple[Path, ...]
+    light: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, gpu: str) -> Locks:
+        """Those of a device, named as in ``CUDA_VISIBLE_DEVICES``."""
+        folder = Path(tempfile.gettempdir()) / f"kernelassay-{os.getuid()}" / slug(f"device-{gpu}")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+        def several(name: str, count: int) -> tuple[Path, ...]:
+            return tuple(folder / f"{name}-{number}.lock" for number in range(count))
+
+        shares = several("share", SHARES)
+        heavy, light = several("heavy", RUNNERS), several("light", RUNNERS)
+        return cls(folder / "door.lock", shares, heavy, light)
+
+
+def kept_bytes(total: int, lanes: int) -> int:
+    """What a lane's inputs may hold while they are not in use, of a device of ``total`` bytes."""
+    return int(_KEPT_SHARE * total / max(1, lanes))
+
+
+def shares_of(need: int, total: int, lanes: int) -> int:
+    """The shares of a device of ``total`` bytes that an input takes; none for a small one.
+
+    ``need`` is in bytes. What ``lanes`` hold for themselves and keep is not shared out.
+    """
+    kept = kept_bytes(total, lanes)
+    if need <= kept:
+        return 0
+    shared = total - lanes * (CONTEXT_BYTES + 2 * kept)
+    return SHARES if need >= shared else -(-need * SHARES // shared)
+
+
+class Room:
+    """The part of a device's memory that this process has."""
+
+    def __init__(self, locks: Locks) -> None:
+        self._locks = locks
+        self._held: list[IO[str]] = []
+
+    @property
+    def held(self) -> int:
+        """How many shares it has."""
+        return len(self._held)
+
+    def take(self, count: int, beat: Beat) -> None:
+        """Have ``count`` shares in place of those held, once there are so many.
+
+        Who comes first is served first, so that much is not passed by for ever by little. What was
+        held is given back before, or two that want more would wait for each other. ``beat`` is
+        called every few seconds while it waits.
+        """
+        self.leave()
+        if not count:
+            return
+        ticks = _ticks(beat)
+        with self._locks.door.open("a") as door:
+            try:
+                while not _taken(door):
+                    next(ticks)
+                left = list(self._locks.shares)
+                while self.held < count:
+                    left = [path for path in left if self.held == count or not self._hold(path)]
+                    if self.held < count:
+                        next(ticks)
+            except BaseException:
+                self.leave()
+                raise
+            finally:
+                _free(door)
+
+    def leave(self) -> None:
+        """Give all of it back."""
+        while self._held:
+            # Not by closing alone: a process forked meanwhile has the file open, too.
+            handle = self._held.pop()
+            _free(handle)
+            handle.close()
+
+    def _hold(self, path: Path) -> bool:
+        handle = path.open("a")
+        if _taken(handle):
+            self._held.append(handle)
+            return True
+        handle.close()
+        return False
+
 
 @contextmanager
-def turn(locks: Sequence[Path], beat: Callable[[], None]) -> Iterator[None]:
+def turn(locks: Sequence[Path], beat: Beat) -> Iterator[None]:
     """Within, this process is one of those that run kernels; there are as many as ``locks``.
 
     ``beat`` is called every few seconds while it waits.
@@ -34,58 +141,24 @@ def turn(locks: Sequence[Path], beat: Callable[[], None]) -> Iterator[None]:
     ticks = _ticks(beat)
     with ExitStack() as stack:
         files = [stack.enter_context(lock.open("a")) for lock in locks]
-        while not any(_taken(file.fileno()) for file in files):
+        while not any(map(_taken, files)):
             next(ticks)
         yield
 
 
-@contextmanager
-def room(
-    lock: Path,
-    need: int,
-    free: Callable[[], int],
-    busy: Callable[[], bool],
-    beat: Callable[[], None],
-) -> Iterator[None]:
-    """Within, about ``need`` bytes may be taken from a device of which ``free()`` are left.
-
-    One process at a time takes much, and it waits until there is so much; what it has then is held
-    as long as it likes. ``lock`` is a file that belongs to the device. ``busy`` tells whether
-    others run kernels, and so will give memory back. ``beat`` is called every few seconds while it
-    waits.
-    """
-    if need <= LITTLE_BYTES:
-        yield
-        return
-    ticks = _ticks(beat)
-    with lock.open("a") as handle:
-        while not _taken(handle.fileno()):
-            next(ticks)
-        best, since = free(), time.monotonic()
-        while best < need + MARGIN_BYTES and time.monotonic() - since < STUCK_SECONDS:
-            next(ticks)
-            now = free()
-            if now > best or busy():
-                best, since = max(best, now), time.monotonic()
-        yield
-
-
-def occupied(locks: Sequence[Path]) -> bool:
-    """Whether another process has one of the turns."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(lock.open("a")) for lock in locks]
-        return not all(_taken(file.fileno()) for file in files)
-
-
-def _taken(descriptor: int) -> bool:
+def _taken(file: IO[str]) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _ticks(beat: Callable[[], None]) -> Iterator[None]:
+def _free(file: IO[str]) -> None:
+    fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _ticks(beat: Beat) -> Iterator[None]:
     last = time.monotonic()
     while True:
         time.sleep(_POLL_SECONDS)

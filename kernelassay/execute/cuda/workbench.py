@@ -17,31 +17,36 @@ from pathlib import Path
 from typing import Any
 
 from kernelassay import cell
-from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
+from kernelassay.errors import DeviceError, KernelassayError, ProblemError, UnsupportedError
 from kernelassay.execute.bench import ProblemBench
 from kernelassay.execute.cuda.child import (
     CHECK_EVERY,
     Expired,
     Prepare,
+    Ready,
     Release,
+    Released,
     Results,
     Task,
+    TooLittle,
     run_child,
 )
 from kernelassay.execute.cuda.options import CudaOptions
-from kernelassay.execute.cuda.sharing import BEAT_SECONDS
+from kernelassay.execute.cuda.sharing import BEAT_SECONDS, SHARES, Locks, Room, shares_of
 from kernelassay.execute.messages import Beat, Measure
 from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 from kernelassay.substrate.lowering import MAX_BLOCKS
 from kernelassay.timing import Losses, Timing
+from kernelassay.work import peak_bytes
 
 WIDE_BLOCKS = 1056
 """``max_blocks`` at official sizes: eight blocks of 256 threads on each of 132 multiprocessors."""
 
 START_SECONDS = 120.0
 INPUT_SECONDS = 200.0
+RELEASE_SECONDS = 60.0
 CANDIDATE_SECONDS = 120.0
 EXPIRED, DIED, SILENT = "expired", "died", "silent"
 
@@ -60,6 +65,10 @@ class ChildDiedError(Exception):
         self.why = why or (EXPIRED if expired else DIED)
         self.expired = expired
         self.certain = certain
+
+
+class TooLittleMemoryError(Exception):
+    """What a child had of the device's memory did not do; it has given everything back."""
 
 
 class CudaWorkbench:
@@ -82,6 +91,7 @@ class CudaWorkbench:
         self._spare: Child | None = None
         self._faulty = False
         self._losses = Losses()
+        self._room = Room(Locks.of(device))
 
     def close(self) -> None:
         """End the child and the one that stands by."""
@@ -106,9 +116,21 @@ class CudaWorkbench:
         if self.bench.prepare_trace(request.spec):
             self.close()  # children forked now have this graph too
             tracing = time.perf_counter() - start
-        self._losses.begin()
-        usable = yield from self._first(request, tracing)
-        pending = list(request.candidates) if usable else []
+        try:
+            self._room.take(self._shares(request.spec), self._beat)
+            self._losses.begin()
+            usable = yield from self._first(request, tracing)
+            if usable:
+                yield from self._rest(request)
+        except GeneratorExit:
+            self._end()  # it is at work
+            raise
+        finally:
+            self._leave_room()
+
+    def _rest(self, request: Measure) -> Iterator[Any]:
+        """The cells of all candidates, with their seconds and what was replaced before each."""
+        pending = list(request.candidates)
         singly, deaths = 0, 0
         while pending:
             try:
@@ -119,8 +141,13 @@ class CudaWorkbench:
                     yield from self._losses.take()
                     yield found, seconds
                     pending.pop(0)
+            except TooLittleMemoryError as error:
+                self._take_all(error, request.spec)
             except ChildDiedError as death:
                 self._lose(death.why)
+                if death.why == cell.OUT_OF_MEMORY and self._room.held < SHARES:
+                    self._room.take(SHARES, self._beat)
+                    continue
                 deaths += 1
                 if death.certain or (singly and (death.expired or deaths > 1)):
                     # Silence is not a kernel's doing: that has a watchdog in the child. Nor is
@@ -132,19 +159,17 @@ class CudaWorkbench:
                     yield without_output(pending.pop(0).id, request.spec.id, outcome, why), None
                     deaths = 0
                 singly = CHECK_EVERY
-        if self._child is not None:
-            self._child.tell(Release())
 
     def _first(self, request: Measure, tracing: float) -> Generator[Any, None, bool]:
         """The facts, and the cells of originals and controls; ``tracing`` took some seconds.
 
         Returns whether the input is usable: else nobody waits for more.
         """
-        sent = False
-        for attempt in (1, 2):
+        sent, deaths = False, 0
+        while True:
             try:
                 child = self._living(request.spec)
-                child.send(Task(request, (), fresh=True, singly=0))
+                child.send(self._task(request, (), fresh=True))
                 facts = child.receive(INPUT_SECONDS)
                 if not sent:
                     yield facts
@@ -156,27 +181,31 @@ class CudaWorkbench:
                     self._losses.heard()
                     yield replace(first, timing=first.timing.merge(Timing(prepare=tracing)))
                 return bool(facts.finite)
+            except TooLittleMemoryError as error:
+                self._take_all(error, request.spec)
             except ChildDiedError as death:
                 self._lose(death.why)
+                deaths += 1
                 if death.expired:
                     raise UnsupportedError(
                         "a correct kernel takes too long on this input", where=request.spec.id
                     ) from None
-                if attempt == 2:
+                if deaths == 2:
                     raise ProblemError(
                         f"the process that prepared the input ended: {death}",
                         where=request.spec.id,
                     ) from None
-        raise AssertionError("unreachable")
 
     def _next(self, request: Measure, pending: tuple[Any, ...], singly: int) -> Iterator[Any]:
         """Cells of pending candidates from a living child, until all are done or it dies."""
         child = self._living(request.spec)
-        child.send(Task(request, pending, fresh=False, singly=singly))
+        child.send(self._task(request, pending, singly=singly))
         left = len(pending)
         while left:
             results = child.receive(INPUT_SECONDS if left == len(pending) else CANDIDATE_SECONDS)
             assert isinstance(results, Results)
+            if results.ended == cell.OUT_OF_MEMORY and self._room.held < SHARES:
+                results = replace(results, cells=())  # it is measured again, with all there is
             if results.cells:
                 self._losses.resume(without=sum(seconds for _, seconds in results.cells))
                 self._losses.heard()
@@ -187,6 +216,49 @@ class CudaWorkbench:
                     raise ChildDiedError("a kernel spoilt it", why=results.ended)
                 self._lose(results.ended)
                 return
+
+    def _task(
+        self,
+        request: Measure,
+        pending: tuple[Any, ...],
+        *,
+        fresh: bool = False,
+        singly: int = 0,
+    ) -> Task:
+        return Task(request, pending, fresh, singly, heavy=self._room.held > 0)
+
+    # ---- the device's memory -------------------------------------------------------------------
+
+    def _shares(self, spec: InputSpec) -> int:
+        """The shares of the device that an input takes. Raises ``DeviceError`` without one."""
+        need = peak_bytes(self.bench.traced_for(spec))
+        try:
+            total = self._living(spec).total_bytes
+        except ChildDiedError as death:
+            self._end()
+            raise DeviceError(f"the process that uses the device ended: {death}") from None
+        return shares_of(need, total, self._options.lanes)
+
+    def _take_all(self, error: TooLittleMemoryError, spec: InputSpec) -> None:
+        """Have the device to this process. Raises ``UnsupportedError`` if it has that already."""
+        if self._room.held == SHARES:
+            raise UnsupportedError(
+                f"the device has too little memory: {error}", where=spec.id
+            ) from None
+        self._room.take(SHARES, self._beat)
+
+    def _leave_room(self) -> None:
+        """Let others have the memory, once the child has given it back."""
+        if self._room.held and self._child is not None:
+            try:
+                self._child.send(Release())
+                while not isinstance(self._child.receive(RELEASE_SECONDS), Released):
+                    pass
+            except (ChildDiedError, KernelassayError):
+                self._end()
+        self._room.leave()
+
+    # ---- children ------------------------------------------------------------------------------
 
     def _living(self, spec: InputSpec) -> Child:
         """The child, or the one that stands by in its place.
@@ -240,23 +312,24 @@ class Child:
             finally:
                 os._exit(code)
         theirs.close()
-        self._ready = False
-        self._told: Prepare | Release | None = None
+        self._told: Prepare | None = None
+        self.total_bytes = 0
 
     def wait_until_ready(self) -> None:
         """Wait for its first word. Raises ``DeviceError`` if it cannot use the device."""
-        if not self._ready:
-            self.receive(START_SECONDS)
-            self._ready = True
+        if not self.total_bytes:
+            ready = self.receive(START_SECONDS)
+            assert isinstance(ready, Ready)
+            self.total_bytes = ready.total_bytes
 
-    def tell(self, wish: Prepare | Release) -> None:
+    def tell(self, wish: Prepare) -> None:
         """Ask for something that has no answer; not twice in a row for the same."""
         if wish != self._told:
             self._told = wish
             with contextlib.suppress(OSError):  # that it died shows when it is needed
                 self._pipe.send(wish)
 
-    def send(self, task: Task) -> None:
+    def send(self, task: Task | Release) -> None:
         """Ask for something. Raises :class:`ChildDiedError`."""
         self._told = None
         try:
@@ -265,7 +338,10 @@ class Child:
             raise ChildDiedError(self._reap()) from None
 
     def receive(self, seconds: float) -> Any:
-        """The next answer. Raises it if it is an error, :class:`ChildDiedError` if none comes."""
+        """The next answer. Raises it if it is an error, :class:`ChildDiedError` if none comes.
+
+        Raises :class:`TooLittleMemoryError` if the memory does not do.
+        """
         try:
             while True:
                 self._listen(seconds)
@@ -277,6 +353,8 @@ class Child:
             raise ChildDiedError(self._reap()) from None
         if isinstance(answer, KernelassayError):
             raise answer
+        if isinstance(answer, TooLittle):
+            raise TooLittleMemoryError(answer.what)
         if isinstance(answer, Expired):
             raise ChildDiedError("a kernel ran too long", expired=True, certain=answer.next)
         return answer
