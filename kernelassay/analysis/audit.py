@@ -153,10 +153,10 @@ def audit_sessions(
         },
         cells=sum(matrix.implied.size for matrix in matrices) - implied,
         implied=implied,
-        sample=_sample(plans),
+        sample=sample_share(plans),
         account=buckets(plans, facts),
-        account_by_family=_accounts(plans, facts, "family"),
-        account_by_style=_accounts(plans, facts, "style"),
+        account_by_family=accounts(plans, facts, "family"),
+        account_by_style=accounts(plans, facts, "style"),
         denominators=tuple(
             _denominator(plans, matrices, t)
             for t in OTHER_TOLERANCES
@@ -175,7 +175,8 @@ def audit_sessions(
     )
 
 
-def _sample(plans: Sequence[Mapping[str, Any]]) -> Share:
+def sample_share(plans: Sequence[Mapping[str, Any]]) -> Share:
+    """The mutants that plans hold, of those generated: a run may take a sample."""
     counts = [(len(p["mutants"]), p.get("generated", len(p["mutants"]))) for p in plans]
     return Share(sum(taken for taken, _ in counts), sum(total for _, total in counts))
 
@@ -270,7 +271,7 @@ def rule_coverage(
     )
 
 
-def _accounts(
+def accounts(
     plans: Sequence[Mapping[str, Any]], facts: Sequence[MutantFacts], key: str
 ) -> dict[str, Buckets]:
     """The account of every value that ``key`` ("family" or "style") takes among the mutants."""
