@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,12 @@ def candidate_ids(plan: Mapping[str, Any]) -> list[str]:
     return benign + [m["id"] for m in plan["mutants"] if _runs(m)]
 
 
-def runs_of(plan: Mapping[str, Any]) -> dict[str, int]:
-    """How many candidates are compared with each original, by its id."""
+def runs_of(plan: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, int]:
+    """How many candidates, ``without`` some, are compared with each original, by its id."""
     records = [b for b in plan["benign"] if not b["unsupported"]]
     records += [m for m in plan["mutants"] if _runs(m)]
-    return dict(Counter(original_id(record["call"], record["style"]) for record in records))
+    wanted = (record for record in records if record["id"] not in without)
+    return dict(Counter(original_id(record["call"], record["style"]) for record in wanted))
 
 
 def candidates_of(
