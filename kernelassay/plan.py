@@ -37,7 +37,7 @@ class PlanOptions:
 
     ``scale`` is :data:`OWN`, all inputs at the problem's sizes or near them, or :data:`OFFICIAL`,
     what checkers draw at those sizes and the battery at small ones. ``sample`` is the most mutants
-    of a problem, of all that its rules generate; None means all.
+    of a problem, of all that its rules generate, and the most benign variants; None means all.
     ``cells`` is ``lazy.ROWS`` or ``lazy.LAZY``.
     """
 
@@ -57,8 +57,8 @@ class PlanOptions:
 class GateOptions:
     """What the gate runs: a battery, its first ``max_inputs`` inputs, and benign rewrites or not.
 
-    Without ``rewrites`` the benign variants are the other styles alone. ``scale`` is as in
-    :class:`PlanOptions`.
+    Without ``rewrites`` the benign variants are the other styles alone; at most ``sample`` of them
+    are built. ``scale`` is as in :class:`PlanOptions`.
     """
 
     battery: str = FULL
@@ -67,6 +67,7 @@ class GateOptions:
     styles: tuple[str, ...] = styles.DEFAULT
     given: tuple[InputSpec, ...] = ()
     scale: str = OWN
+    sample: int | None = None
 
 
 Progress = Callable[[str], None]
@@ -102,6 +103,7 @@ def make_plan(
         styles=options.styles,
         given=options.given,
         scale=options.scale,
+        sample=options.sample,
     )
     base, calls = admit(
         problem, worker, tools, gating, run=run, progress=progress, measured=measured
@@ -186,6 +188,7 @@ def _correct_kernels(
             tools,
             options.styles,
             options.rewrites,
+            options.sample,
         )
     except KernelassayError as error:
         if problem.kernel is None or not problem.kernel.note or error.hint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -54,14 +54,20 @@ def correct_kernels(
     tools: Toolbox,
     styles: Sequence[str],
     rewrites: bool = True,
+    sample: int | None = None,
 ) -> CorrectKernels:
     """Compile the originals and their benign variants, where ``styles`` are mutated.
 
-    Benign variants are other styles, and with ``rewrites`` the benign rewrites of the mutated ones.
+    Benign variants are other styles, and with ``rewrites`` the benign rewrites of the mutated ones;
+    of all of them at most ``sample`` are compiled (see :func:`sampled`).
     Raises :class:`KernelassayError` if an original does not build.
     """
     rules = BENIGN_RULES if rewrites else ()
-    benign, unbuilt = _benign(problem, calls, tools, styles, rules)
+    texts = _variants(problem, calls, styles, rules)
+    # The ids of other styles are alike in all problems; with the problem's they are drawn anew.
+    chosen = sampled((f"{problem} {key}" for key in texts), sample)
+    texts = {key: text for key, text in texts.items() if f"{problem} {key}" in chosen}
+    benign, unbuilt = _built(texts, tools)
     return CorrectKernels(_originals(calls, tools, styles), tuple(benign), tuple(unbuilt))
 
 
@@ -71,11 +77,12 @@ def candidate_ids(plan: Mapping[str, Any]) -> list[str]:
     return benign + [m["id"] for m in plan["mutants"] if _runs(m)]
 
 
-def runs_of(plan: Mapping[str, Any]) -> dict[str, int]:
-    """How many candidates are compared with each original, by its id."""
+def runs_of(plan: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, int]:
+    """How many candidates, ``without`` some, are compared with each original, by its id."""
     records = [b for b in plan["benign"] if not b["unsupported"]]
     records += [m for m in plan["mutants"] if _runs(m)]
-    return dict(Counter(original_id(record["call"], record["style"]) for record in records))
+    wanted = (record for record in records if record["id"] not in without)
+    return dict(Counter(original_id(record["call"], record["style"]) for record in wanted))
 
 
 def candidates_of(
@@ -137,13 +144,10 @@ def _originals(
     return originals
 
 
-def _benign(
-    problem: str,
-    calls: Sequence[CallInfo],
-    tools: Toolbox,
-    styles: Sequence[str],
-    rules: Sequence[Rule],
-) -> tuple[list[Candidate], list[tuple[str, str, str, str, str]]]:
+def _variants(
+    problem: str, calls: Sequence[CallInfo], styles: Sequence[str], rules: Sequence[Rule]
+) -> dict[str, tuple[str, str, str]]:
+    """All benign variants by id: call, style of the original to compare with, and source."""
     texts: dict[str, tuple[str, str, str]] = {}
     for call in calls:
         chosen = mutated(call.sources, styles)
@@ -159,6 +163,12 @@ def _benign(
                 if not mutant.twin_of:
                     key = f"benign/{call.id}/{mutant.rule}-{mutant.id}"
                     texts[key] = (call.id, style, mutant.source)
+    return texts
+
+
+def _built(
+    texts: Mapping[str, tuple[str, str, str]], tools: Toolbox
+) -> tuple[list[Candidate], list[tuple[str, str, str, str, str]]]:
     images = tools.build({key: text for key, (_, _, text) in texts.items()})
     built: list[Candidate] = []
     unbuilt: list[tuple[str, str, str, str, str]] = []

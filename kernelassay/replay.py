@@ -15,7 +15,7 @@ from kernelassay.execute.bench import ORIGINAL, Candidate
 from kernelassay.execute.worker import Worker
 from kernelassay.population import candidates_of
 from kernelassay.problem import Problem, read_problem
-from kernelassay.session import Session, inputs_of
+from kernelassay.session import Session, first_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,11 @@ def replay_cell(
     worker = Worker(tools)
     try:
         worker.open(find_problem(made, kernelbench))
-        first = next(iter(inputs_of(made)))["id"]
         unit = worker.measure(
             plans.spec_of(record),
             originals,
             [by_id[candidate]] if candidate in by_id and not _fixed(candidate) else [],
-            check_order=input_id == first,
+            check_order=input_id == first_input(made),
         )
     finally:
         worker.close()

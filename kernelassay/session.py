@@ -6,6 +6,7 @@ Layout (a contract)::
     lock                        held by the run that writes
     plans/<problem>.json        substrate, admission, inputs with validity, mutants with identity
     cells/<problem>/<input>.parquet   one finished unit of work
+    gate/<problem>.parquet      cells measured while planning; optional, outside the digest
     timings/<problem>/*.json    how long planning and units took; optional, outside the digest
     images/                     cache of compiled code; may be deleted at any time
     mutants.parquet, inputs.parquet   the plans as tables, written when a run ends
@@ -192,15 +193,7 @@ class Session:
     def read_plan(self, problem: str) -> dict[str, Any] | None:
         """One problem's plan, or ``None`` if it has not been made."""
         path = self.plan_path(problem)
-        try:
-            plan: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise SessionError(
-                f"damaged plan: {error}", where=str(path), hint="delete this file and run again"
-            ) from error
-        return plan
+        return self._plan_file(path) if path.exists() else None
 
     def plans(self) -> list[dict[str, Any]]:
         """All plans, by problem id."""
@@ -251,6 +244,24 @@ class Session:
                 where=str(path),
                 hint="start the run again with the same command; it redoes this unit alone",
             ) from error
+
+    def write_gate(self, problem: str, cells: pa.Table) -> None:
+        """Store the cells, on all inputs, that planning a problem has measured."""
+        write_table(self._gate_path(problem), cells)
+
+    def read_gate(self, problem: str) -> pa.Table | None:
+        """What :meth:`write_gate` stored, or ``None``; a damaged file is moved aside."""
+        path = self._gate_path(problem)
+        try:
+            return pq.read_table(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException):
+            path.rename(path.with_suffix(".damaged"))
+            return None
+
+    def _gate_path(self, problem: str) -> Path:
+        return self.root / "gate" / f"{slug(problem)}.parquet"
 
     def write_timing(self, problem: str, name: str, timing: Mapping[str, Any]) -> None:
         """Store how long a unit took, by its input's id, or the planning (``timing.PLAN``)."""
@@ -397,3 +408,8 @@ def _disk_error(path: Path, error: OSError) -> SessionError:
 def inputs_of(plan: Mapping[str, Any], *, valid_only: bool = True) -> Iterable[dict[str, Any]]:
     """The input records of a plan."""
     return (spec for spec in plan["inputs"] if spec["valid"] or not valid_only)
+
+
+def first_input(plan: Mapping[str, Any]) -> str:
+    """The id of the input on which candidates run in another order of threads, too."""
+    return str(next(iter(inputs_of(plan)))["id"])

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from kernelassay import cost
 from kernelassay.analysis.audit import audit_sessions
-from kernelassay.analysis.cost import read_timings
+from kernelassay.analysis.cost import cost_report, fitted, machine_of, read_timings
 from kernelassay.cli import invoke
 from kernelassay.cost import ANY, CANDIDATE, ORIGINAL, PREPARE, Coefficients, Machine
 from kernelassay.cost_fit import Sample, fit, fit_coefficients, spearman
 from kernelassay.machines import MACHINES
 from kernelassay.problem import Lever, Problem
-from kernelassay.session import Session, inputs_of
+from kernelassay.session import Session, inputs_of, slug
 from kernelassay.timing import (
     PLAN,
     CallWork,
@@ -281,12 +281,13 @@ def test_every_planning_and_every_unit_of_a_run_is_timed(timed):
     assert set(stored.units) == {record["id"] for record in plan["inputs"]}
     assert all(seconds > 0 for seconds in stored.stages.values())
     first = next(iter(inputs_of(plan)))["id"]
-    candidates = sum(m["status"] == "distinct" for m in plan["mutants"]) + len(plan["benign"])
+    mutants = sum(m["status"] == "distinct" for m in plan["mutants"])
+    whole = 2 * (mutants + len(plan["benign"]))  # in a second order of threads, too
     for record in inputs_of(plan):
         timing = Timing.from_json(session.read_timing(NAME, record["id"])["timing"])
         assert timing.prepare > 0
         assert timing.fixed > sum(timing.kernels.values()) > 0
-        assert sum(timing.runs.values()) == candidates * (2 if record["id"] == first else 1)
+        assert sum(timing.runs.values()) == (whole if record["id"] == first else mutants)
         assert set(timing.candidates) == set(timing.runs) == set(timing.kernels)
 
 
@@ -321,6 +322,25 @@ def test_the_cost_tables_name_the_coefficients_and_the_correlation(timed, capsys
     assert "fitted on" in shown
     assert "rank correlation" in shown
     assert "no worker was replaced" in shown
+
+
+def test_a_unit_that_nothing_was_measured_for_has_no_part_in_the_cost(timed, tmp_path):
+    idle, without = tmp_path / "idle", tmp_path / "without"
+    reports = []
+    for root in (idle, without):
+        shutil.copytree(timed[0], root)
+        session = Session.open(root)
+        (plan,) = session.plans()
+        *_, last = inputs_of(plan)
+        stored = UnitTiming.from_json(session.read_timing(NAME, last["id"]))
+        path = session.root / "timings" / slug(NAME) / f"{slug(last['id'])}.json"
+        path.unlink()
+        if root == idle:
+            session.write_timing(NAME, last["id"], UnitTiming(Timing(), stored.work).to_json())
+        found = cost_report(session, machine_of(session))
+        reports.append({**found.to_json(), "session": ""})
+        reports[-1]["fitted"] = fitted(session).table
+    assert reports[0] == reports[1]
 
 
 def test_a_session_without_timings_has_no_cost_to_show(timed, tmp_path, capsys):

@@ -37,12 +37,12 @@ def test_a_sample_prefers_no_place_in_the_alphabet():
 
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory):
-    """The same campaign with a sample of 5, and whole."""
+    """The same campaign with a sample of 2, of 5, and whole."""
     root = tmp_path_factory.mktemp("samples")
     relu = tuple(p for p in suite_problems() if p.id == "suite/relu")
     rules = select(["boundary"])
     made = {}
-    for sample in (5, None):
+    for sample in (2, 5, None):
         options = PlanOptions(rules, True, campaigns.identity_backend(), 6, sample=sample)
         campaign = campaigns.Campaign(relu, options, 1)
         session = Session.create(root / str(sample), campaign.manifest())
@@ -60,6 +60,13 @@ def test_a_plan_holds_the_sample_and_how_many_it_was_taken_from(sessions):
     assert ids == [name for name in whole if name in sampled(whole, 5)]
     assert plans[5]["generated"] == len(whole) > 5
     assert sessions[5].manifest["sample"] == 5
+
+
+def test_a_plan_of_a_sample_holds_as_many_benign_variants_at_most(sessions):
+    few, more, all_ = ([b["id"] for b in sessions[n].plans()[0]["benign"]] for n in (2, 5, None))
+    assert len(few) == 2 < len(all_) <= 5
+    assert few == [name for name in all_ if name in few]
+    assert more == all_
 
 
 def test_the_account_of_an_audit_closes_over_the_sample_and_says_so(sessions):

@@ -126,6 +126,21 @@ def test_a_truncated_cell_file_is_set_aside_and_counts_as_missing(tmp_path, keep
         session.read_cells("suite/a", "i")
 
 
+@pytest.mark.parametrize("keep", [0, 10, -4])
+def test_a_truncated_file_of_the_gate_is_set_aside_and_counts_as_missing(tmp_path, keep):
+    session = make(tmp_path / "s", [example_cell()])
+    digest = session.digest()
+    assert session.read_gate("suite/a") is None
+    session.write_gate("suite/a", cell.table([example_cell("b")]))
+    assert session.read_gate("suite/a").to_pylist() == [example_cell("b").row()]
+    assert session.digest() == digest
+    (path,) = (tmp_path / "s" / "gate").iterdir()
+    path.write_bytes(path.read_bytes()[:keep])
+    assert session.read_gate("suite/a") is None
+    assert path.with_suffix(".damaged").exists()
+    assert session.read_gate("suite/a") is None
+
+
 def test_a_damaged_plan_is_named(tmp_path):
     session = make(tmp_path / "s", [])
     session.plan_path("suite/a").write_text('{"problem": ')

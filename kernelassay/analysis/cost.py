@@ -100,7 +100,10 @@ class CostReport:
 
 @dataclass(slots=True)
 class Timings:
-    """All timings of a session: of each problem's planning, and of its units."""
+    """All timings of a session: of each problem's planning, and of its units.
+
+    A unit that nothing was measured for, since the gate's cells were enough, is none of them.
+    """
 
     plans: list[PlanTiming] = field(default_factory=list)
     units: list[UnitTiming] = field(default_factory=list)
@@ -124,8 +127,8 @@ def read_timings(session: Session) -> Timings:
             try:
                 if name == PLAN:
                     found.plans.append(PlanTiming.from_json(stored))
-                else:
-                    found.units.append(UnitTiming.from_json(stored))
+                elif (unit := UnitTiming.from_json(stored)).timing.seconds:
+                    found.units.append(unit)
             except (KeyError, TypeError, AttributeError) as error:
                 raise SessionError(
                     f"damaged timing of {problem} {name}: {error!r}",

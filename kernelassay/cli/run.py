@@ -118,7 +118,7 @@ class ProgressLines:
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
 @style_option
-@sample_option
+@sample_option("N mutants, and N correct variants,")
 @click.option(
     "--jobs",
     type=click.IntRange(1),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelassay.cell import Cell
+from kernelassay.engines.gated import Gated
 from kernelassay.errors import EngineError
 from kernelassay.lazy import Ledger
 from kernelassay.problem import Problem
@@ -29,7 +30,7 @@ class Work:
     that no lane has taken, heaviest first, ``lost`` the units whose station went away. ``seconds``
     predicts a unit by its input's id; one without a prediction counts as a second. With a
     ``ledger`` the cells of an input say which the next one needs, so that one lane has the work to
-    itself, in the order given.
+    itself, in the order given. ``gated`` are the cells that the gate measured, by input id.
     """
 
     problem: Problem
@@ -38,6 +39,7 @@ class Work:
     waiting: deque[dict[str, Any]]
     seconds: Mapping[str, float] = field(default_factory=dict)
     ledger: Ledger | None = None
+    gated: Mapping[str, Gated] = field(default_factory=dict)
     lost: list[Unit] = field(default_factory=list)
     unfinished: int = field(init=False)
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
 from kernelassay import cell
 from kernelassay.cell import Cell
 from kernelassay.engines.agenda import Agenda, Unit, Work
-from kernelassay.engines.station import Station, WorkLostError
+from kernelassay.engines.gated import Gated, gated
+from kernelassay.engines.station import Fixed, Station, WorkLostError
 from kernelassay.lazy import LAZY, Ledger
 from kernelassay.machines import MACHINES
 from kernelassay.plan import PlanOptions
 from kernelassay.population import candidate_ids, runs_of
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
-from kernelassay.timing import PLAN, PlanTiming
+from kernelassay.timing import PLAN, PlanTiming, Timing, UnitTiming
 
 
 class Reporter(Protocol):
@@ -108,29 +110,44 @@ class Lane(threading.Thread):
                 return None
             made = planned.plan
             self._session.write_timing(problem.id, PLAN, planned.timing.to_json())
-            self._session.write_plan(problem.id, made)
+            if not made["refused"]:
+                self._session.write_gate(problem.id, cell.table(planned.gate))
+            self._session.write_plan(problem.id, made)  # last: with it the problem is planned
         self._reporter.problem_planned(problem.id, made)
         todo = [] if made["refused"] else self._unmeasured(problem, made)
         if todo:
             read = partial(self._session.read_cells, problem.id)
             ledger = Ledger(made, read) if self._options.cells == LAZY else None
-            seconds = self._predicted(problem, made)
-            work = Work(problem, made, candidate_ids(made), deque(todo), seconds, ledger)
+            known = self._gated(problem, made)
+            seconds = self._predicted(problem, made, known)
+            work = Work(problem, made, candidate_ids(made), deque(todo), seconds, ledger, known)
             return self._agenda.offer(work)
         self._agenda.drop()
         self._reporter.problem_done(problem.id, made)
         return None
 
-    def _predicted(self, problem: Problem, made: dict[str, Any]) -> dict[str, float]:
+    def _gated(self, problem: Problem, made: dict[str, Any]) -> dict[str, Gated]:
+        """What the gate measured and need not be measured again; nothing if that is lost."""
+        stored = self._session.read_gate(problem.id)
+        return gated(made, map(Cell.from_row, stored.to_pylist())) if stored is not None else {}
+
+    def _gate_units(self, problem: Problem) -> Mapping[str, UnitTiming]:
+        stored = self._session.read_timing(problem.id, PLAN)
+        return PlanTiming.from_json(stored).units if stored is not None else {}
+
+    def _predicted(
+        self, problem: Problem, made: dict[str, Any], known: Mapping[str, Gated]
+    ) -> dict[str, float]:
         """The seconds of each unit, by the input's id, as far as the gate measured its work."""
         machine = MACHINES.get(str(self._session.manifest.get("executor")))
-        stored = self._session.read_timing(problem.id, PLAN)
-        if stored is None or machine is None:
+        if machine is None:
             return {}
-        runs = runs_of(made)
+        done = {name: {c.candidate for c in known[name].benign} for name in known}
         return {
-            name: machine.unit(unit.work, unit.timing.kernels, runs).seconds
-            for name, unit in PlanTiming.from_json(stored).units.items()
+            name: machine.unit(
+                unit.work, unit.timing.kernels, runs_of(made, done.get(name, ()))
+            ).seconds
+            for name, unit in self._gate_units(problem).items()
             if unit.work is not None
         }
 
@@ -146,22 +163,31 @@ class Lane(threading.Thread):
         work, record = unit.work, unit.record
         problem = work.problem
         implied = work.ledger.implied(record["id"]) if work.ledger else {}
-        measured = {done.candidate for done in unit.cells}
+        gate = work.gated.get(record["id"], Gated())
+        measured = {done.candidate for done in (*gate.benign, *unit.cells)}
         wanted = [name for name in work.candidates if name not in measured | implied.keys()]
 
         def on_cell(done: Cell) -> None:
             unit.cells.append(done)
             self._reporter.cells_done(problem.id, 1)
 
-        fixed = self._station.measure(problem, work.plan, record, wanted, on_cell)
+        if wanted or not gate.fixed:
+            fixed = self._station.measure(problem, work.plan, record, wanted, on_cell)
+        else:
+            known = self._gate_units(problem).get(record["id"])
+            fixed = Fixed(gate.fixed, UnitTiming(Timing(), known.work if known else None))
         if self._agenda.stopped.is_set():
             return
         rest = [Cell.implied(name, record["id"], reason) for name, reason in implied.items()]
-        if len(unit.cells) + len(rest) != len(work.candidates):
+        found = [*gate.benign, *unit.cells, *rest]
+        if len(found) != len(work.candidates):
             raise RuntimeError(
                 f"{problem.id} {record['id']}: {len(unit.cells)} cells of"
-                f" {len(work.candidates)} candidates, {len(rest)} implied"
+                f" {len(work.candidates)} candidates, {len(gate.benign)} by the gate,"
+                f" {len(rest)} implied"
             )
+        if gate.benign:
+            self._reporter.cells_done(problem.id, len(gate.benign))
         self._session.write_timing(problem.id, record["id"], fixed.timing.to_json())
-        cells = cell.table([*fixed.cells, *unit.cells, *rest])
+        cells = cell.table([*fixed.cells, *found])
         self._session.write_cells(problem.id, record["id"], cells)

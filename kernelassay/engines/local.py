@@ -11,15 +11,17 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from kernelassay import plan as plans
+from kernelassay.cell import Cell
 from kernelassay.engines.station import Fixed, OnCell, OnStep, Planned, WorkLostError
 from kernelassay.errors import DeviceError, ProblemError
 from kernelassay.execute.bench import Candidate
 from kernelassay.execute.toolbox import Toolbox
 from kernelassay.execute.worker import UnitResult, Worker
+from kernelassay.inputs import InputSpec
 from kernelassay.plan import PlanOptions
 from kernelassay.population import candidates_of
 from kernelassay.problem import Problem
-from kernelassay.session import inputs_of
+from kernelassay.session import first_input
 from kernelassay.tasks import TaskDiedError, run_task
 from kernelassay.timing import PlanClock
 
@@ -76,6 +78,12 @@ class LocalStation:
         """As in :class:`Station`."""
         self._open = problem.id
         clock = PlanClock(on_step)
+        gate: list[Cell] = []
+
+        def measured(spec: InputSpec, unit: UnitResult) -> None:
+            clock.unit(spec.id, unit.timed())
+            gate.extend([*unit.fixed, *unit.cells])
+
         try:
             made = plans.make_plan(
                 problem,
@@ -84,11 +92,11 @@ class LocalStation:
                 options,
                 run=self._task,
                 progress=clock.step,
-                measured=lambda spec, unit: clock.unit(spec.id, unit.timed()),
+                measured=measured,
             )
         except DeviceError as error:
             raise WorkLostError(str(error)) from error
-        return Planned(made, clock.stop())
+        return Planned(made, clock.stop(), gate)
 
     def measure(
         self,
@@ -108,7 +116,7 @@ class LocalStation:
                 plans.spec_of(record),
                 originals,
                 [self._kernels.candidates[name] for name in candidates],
-                check_order=record["id"] == next(iter(inputs_of(plan)))["id"],
+                check_order=record["id"] == first_input(plan),
                 on_cell=on_cell,
             )
         except DeviceError as error:

@@ -22,17 +22,18 @@ class WorkLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem's plan, and what making it took."""
+    """A problem's plan, what making it took, and all cells that the gate measured meanwhile."""
 
     plan: dict[str, Any]
     timing: PlanTiming
+    gate: Sequence[Cell] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """The cells of a unit's originals and controls, and what the unit took."""
 
-    cells: list[Cell]
+    cells: Sequence[Cell]
     timing: UnitTiming
 
 

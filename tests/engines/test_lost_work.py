@@ -18,6 +18,8 @@ from kernelassay.timing import PlanTiming, Timing, UnitTiming
 from tests.test_campaign import Silent
 
 INPUTS, MUTANTS = 3, 4
+VARIANTS = ("a", "b")
+ORIGINAL = "original/k00/plain"
 
 
 def problem(name, level=0):
@@ -29,7 +31,11 @@ def plan_of(name):
         "problem": {"id": name},
         "refused": "",
         "inputs": [{"id": f"i{n}", "valid": True} for n in range(INPUTS)],
-        "benign": [],
+        "calls": [{"id": "k00", "styles": ["plain"], "not_admitted": {}}],
+        "benign": [
+            {"id": f"benign/k00/{name}", "call": "k00", "style": "plain", "unsupported": ""}
+            for name in VARIANTS
+        ],
         "mutants": [
             {
                 "id": f"{name}-m{n}",
@@ -53,7 +59,14 @@ class Store:
 
     def __init__(self):
         self.manifest = {"executor": "cpu"}
-        self.plans, self.cells, self.timings = {}, {}, {}
+        self.plans, self.cells, self.timings, self.gates = {}, {}, {}, {}
+
+    def read_gate(self, name):
+        return self.gates.get(name)
+
+    def write_gate(self, name, table):
+        assert name not in self.plans  # who resumes finds it with the plan
+        self.gates[name] = table
 
     def read_timing(self, name, record):
         return self.timings.get((name, record))
@@ -91,7 +104,10 @@ class Fragile:
 
     def plan(self, problem, options, on_step):
         self._step()
-        return Planned(plan_of(problem.id), PlanTiming({}, {}))
+        made = plan_of(problem.id)
+        names = [ORIGINAL, *(record["id"] for record in made["benign"])]
+        gate = [cell(name, record) for record in made["inputs"] for name in names]
+        return Planned(made, PlanTiming({}, {}), gate)
 
     def measure(self, problem, plan, record, candidates, on_cell):
         for name in candidates:
@@ -99,7 +115,7 @@ class Fragile:
             self.measured.append((record["id"], name))
             on_cell(cell(name, record))
         self._step()
-        return Fixed([cell("original", record)], UnitTiming(Timing(), None))
+        return Fixed([cell(ORIGINAL, record)], UnitTiming(Timing(), None))
 
     def stop(self):
         pass
@@ -145,12 +161,22 @@ def test_whenever_stations_are_lost_every_cell_is_stored_once(schedules, count):
     assert failures == [None] * len(stations)
     assert agenda.over.is_set()
     assert store.cells == {
-        (p.id, f"i{n}"): sorted(["original", *(f"{p.id}-m{m}" for m in range(MUTANTS))])
+        (p.id, f"i{n}"): sorted(
+            [
+                ORIGINAL,
+                *(f"benign/k00/{name}" for name in VARIANTS),
+                *(f"{p.id}-m{m}" for m in range(MUTANTS)),
+            ]
+        )
         for p in problems
         for n in range(INPUTS)
     }
     measured = [cell for station in stations for cell in station.measured]
-    assert len(measured) == len(set(measured))  # none twice, not even after a loss
+    mutants = [cell for cell in measured if not cell[1].startswith("benign/")]
+    assert len(mutants) == len(set(mutants))  # none twice, not even after a loss
+    # What the gate measured is measured again on the first input alone.
+    again = sorted(cell for cell in measured if cell[1].startswith("benign/"))
+    assert again == sorted(("i0", f"benign/k00/{name}") for name in VARIANTS for _ in problems)
 
 
 def test_a_unit_that_gets_nowhere_is_given_up_by_name():
@@ -213,7 +239,7 @@ def test_cells_are_counted_once_however_often_a_unit_is_taken():
 
     station = Fragile(iter([False, False, False, True, False, True]))
     lanes_over([problem("p")], [station], reporter=Counting())
-    assert sum(counted) == INPUTS * MUTANTS
+    assert sum(counted) == INPUTS * (MUTANTS + len(VARIANTS))
 
 
 def test_the_costliest_problems_are_begun_first_and_equal_ones_in_the_given_order():

@@ -1,0 +1,207 @@
+"""What the gate has measured is not measured again, and no result tells the difference."""
+
+import shutil
+from collections import Counter
+
+import pytest
+
+from kernelassay import campaign as campaigns
+from kernelassay.cell import OK, Cell
+from kernelassay.engines.gated import gated
+from kernelassay.engines.local import LocalStation
+from kernelassay.execute.worker import Worker
+from kernelassay.mutation import select
+from kernelassay.plan import PlanOptions
+from kernelassay.session import Session, first_input, inputs_of
+from kernelassay.suite import suite_problems
+from tests.test_campaign import RULES, Silent
+
+NAME = "suite/softmax_rows"
+PLAIN, HALF = "original/k00/plain", "original/k00/half"
+DECIDED = ("softmax-drop-normalise",)  # wrong on the first input by any protocol
+
+
+def cell(candidate, input_id):
+    nothing = {"seen": None, "poisoned": None, "exact": None}
+    return Cell(candidate, input_id, OK, "", False, False, 0, (), "", **nothing)
+
+
+def planned(calls, benign):
+    """A plan with three inputs, of which the second is not valid."""
+    return {
+        "calls": [
+            {"id": name, "styles": styles, "not_admitted": lost} for name, styles, lost in calls
+        ],
+        "benign": [
+            {"id": name, "call": call, "style": "plain", "unsupported": reason}
+            for name, call, reason in benign
+        ],
+        "inputs": [{"id": f"i{n}", "valid": n != 1} for n in range(3)],
+    }
+
+
+def known(plan, names, inputs=("i0", "i1", "i2")):
+    """By input, the names of the fixed cells and of the benign ones that count."""
+    found = gated(plan, [cell(name, input_id) for input_id in inputs for name in names])
+    return {
+        name: tuple([c.candidate for c in cells] for cells in (one.fixed, one.benign))
+        for name, one in found.items()
+    }
+
+
+def test_the_first_input_and_one_that_is_not_valid_are_measured_whole():
+    plan = planned([("k00", ["plain"], {})], [("benign/k00/a", "k00", "")])
+    names = [PLAIN, "control/nan", "benign/k00/a"]
+    assert known(plan, names) == {"i2": ([PLAIN, "control/nan"], ["benign/k00/a"])}
+
+
+def test_a_variant_that_the_plan_does_not_run_does_not_count():
+    plan = planned([("k00", ["plain"], {})], [("benign/k00/a", "k00", "too slow")])
+    names = [PLAIN, "benign/k00/a", "benign/k00/b"]
+    assert known(plan, names) == {"i2": ([PLAIN], [])}
+
+
+def test_variants_of_a_call_that_lost_a_style_are_measured_again():
+    calls = [("k00", ["plain"], {"half": "strays"}), ("k01", ["plain"], {})]
+    variants = [("benign/k00/a", "k00", ""), ("benign/k01/a", "k01", "")]
+    names = [PLAIN, HALF, "original/k01/plain", "benign/k00/a", "benign/k01/a"]
+    expected = ([PLAIN, "original/k01/plain"], ["benign/k01/a"])
+    assert known(planned(calls, variants), names) == {"i2": expected}
+
+
+def test_originals_count_only_together():
+    plan = planned([("k00", ["plain", "half"], {})], [])
+    assert known(plan, [PLAIN, "control/nan"]) == {"i2": ([], [])}
+
+
+def test_nothing_is_known_of_an_input_that_the_gate_did_not_measure():
+    plan = planned([("k00", ["plain"], {})], [])
+    assert known(plan, [PLAIN], inputs=("i0", "i1")) == {}
+
+
+# ---- campaigns ----------------------------------------------------------------------------------
+
+
+def measure(root, images, rules=RULES, cells="rows", reporter=None):
+    problems = tuple(p for p in suite_problems() if p.id == NAME)
+    backend = campaigns.identity_backend()
+    options = PlanOptions(select(rules), quick=True, backend=backend, max_inputs=8, cells=cells)
+    campaign = campaigns.Campaign(problems, options, 1)
+    session = Session.create(root, campaign.manifest())
+    try:
+        campaigns.run(campaign, session, reporter or Silent(), images)
+        return session.digest()
+    finally:
+        session.close()
+
+
+class Runs:
+    """What workers are given to run, by input and candidate, and the units that stations are."""
+
+    def __init__(self, monkeypatch):
+        self.cells, self.units = Counter(), []
+        of_worker, of_station = Worker.measure, LocalStation.measure
+
+        def by_worker(worker, spec, originals, candidates, **options):
+            self.cells.update((spec.id, candidate.id) for candidate in candidates)
+            return of_worker(worker, spec, originals, candidates, **options)
+
+        def by_station(station, problem, plan, record, *rest):
+            self.units.append(record["id"])
+            return of_station(station, problem, plan, record, *rest)
+
+        monkeypatch.setattr(Worker, "measure", by_worker)
+        monkeypatch.setattr(LocalStation, "measure", by_station)
+
+    def benign(self):
+        """How often each benign variant ran, by input."""
+        return {key: count for key, count in self.cells.items() if key[1].startswith("benign/")}
+
+
+class Counting(Silent):
+    def __init__(self):
+        self.cells = 0
+
+    def cells_done(self, problem, count):
+        self.cells += count
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return tmp_path_factory.mktemp("images")
+
+
+@pytest.fixture(scope="module", params=["rows", "lazy"])
+def again(request, tmp_path_factory, images):
+    """A session in which everything was measured, though the gate had it; its digest, its kind."""
+    root = tmp_path_factory.mktemp("again") / "s"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "read_gate", lambda *_: None)
+        runs = Runs(patched)
+        digest = measure(root, images, cells=request.param)
+        assert set(runs.benign().values()) == {2}
+    return root, digest, request.param
+
+
+def test_a_benign_variant_runs_twice_on_the_first_input_and_once_on_every_other(
+    again, images, tmp_path, monkeypatch
+):
+    runs = Runs(monkeypatch)
+    assert measure(tmp_path / "s", images, cells=again[2]) == again[1]
+    (plan,) = Session.open(tmp_path / "s").plans()
+    assert len(list(inputs_of(plan))) > 1
+    benign = runs.benign()
+    assert len(benign) == len(plan["inputs"]) * len(plan["benign"])
+    assert {key for key, count in benign.items() if count == 2} == {
+        (first_input(plan), record["id"]) for record in plan["benign"]
+    }
+    assert set(benign.values()) == {1, 2}
+
+
+@pytest.mark.parametrize("gate", ["kept", "missing", "damaged"])
+def test_a_session_with_a_plan_and_no_cells_resumes_with_or_without_the_gates(
+    again, images, tmp_path, monkeypatch, gate
+):
+    root = tmp_path / "s"
+    shutil.copytree(again[0], root)
+    shutil.rmtree(root / "cells")
+    (path,) = (root / "gate").iterdir()
+    if gate == "missing":
+        shutil.rmtree(root / "gate")
+    elif gate == "damaged":
+        path.write_bytes(path.read_bytes()[:100])
+    runs = Runs(monkeypatch)
+    assert measure(root, images, cells=again[2]) == again[1]
+    (plan,) = Session.open(root).plans()
+    inputs = {name for name, _ in runs.benign()}
+    everywhere = {record["id"] for record in inputs_of(plan)}
+    assert inputs == ({first_input(plan)} if gate == "kept" else everywhere)
+
+
+def test_an_input_whose_mutants_are_all_implied_asks_no_station(images, tmp_path, monkeypatch):
+    runs, counting = Runs(monkeypatch), Counting()
+    root = tmp_path / "s"
+    digest = measure(root, images, DECIDED, "lazy", counting)
+    session = Session.open(root)
+    (plan,) = session.plans()
+    names = [record["id"] for record in inputs_of(plan)]
+    assert any(mutant["status"] == "distinct" for mutant in plan["mutants"])
+    assert runs.units == [first_input(plan)]
+    tables = {name: session.read_cells(NAME, name).to_pylist() for name in names}
+    candidates = {name: [row["candidate"] for row in rows] for name, rows in tables.items()}
+    originals = [name for name in candidates[names[0]] if name.startswith("original/")]
+    assert originals
+    assert all(found == candidates[names[0]] for found in candidates.values())
+    run = [
+        row
+        for rows in tables.values()
+        for row in rows
+        if row["outcome"] != "implied"
+        and not row["candidate"].startswith(("original/", "control/"))
+    ]
+    assert counting.cells == len(run)
+    idle = [session.read_timing(NAME, name) for name in names[1:]]
+    assert all(not timing["timing"]["prepare"] and timing["work"] for timing in idle)
+    monkeypatch.setattr(Session, "read_gate", lambda *_: None)
+    assert measure(tmp_path / "again", images, DECIDED, "lazy") == digest
+    assert len(runs.units) == 1 + len(names)
