@@ -69,6 +69,7 @@ class Campaign:
             "quick": self.options.quick,
             "scale": self.options.scale,
             "sample": self.options.sample,
+            "benign": self.options.benign,
             "cells": self.options.cells,
             "protocols": [p.name for p in PROTOCOLS] if self.options.cells == LAZY else None,
             "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},

@@ -16,12 +16,13 @@ from kernelassay import gate, population, styles
 from kernelassay.cell import LAUNCH_FAILURE, OUT_OF_MEMORY, TIMEOUT, Cell
 from kernelassay.compile.fixed import Known, Sizes, multiples, ties
 from kernelassay.errors import DeviceError, KernelassayError, UnsupportedError
-from kernelassay.execute.bench import ORIGINAL
+from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL
 from kernelassay.execute.messages import Arguments, CallInfo
 from kernelassay.execute.worker import UnitResult, Worker
+from kernelassay.gate_mutants import GateMutants
 from kernelassay.input_shapes import Small
 from kernelassay.inputs import FULL, QUICK, InputSpec
-from kernelassay.lazy import ROWS
+from kernelassay.lazy import LAZY, ROWS
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
@@ -37,8 +38,8 @@ class PlanOptions:
 
     ``scale`` is :data:`OWN`, all inputs at the problem's sizes or near them, or :data:`OFFICIAL`,
     what checkers draw at those sizes and the battery at small ones. ``sample`` is the most mutants
-    of a problem, of all that its rules generate, and the most benign variants; None means all.
-    ``cells`` is ``lazy.ROWS`` or ``lazy.LAZY``.
+    of a problem, of all that its rules generate, ``benign`` the most benign variants; None means
+    all. ``cells`` is ``lazy.ROWS`` or ``lazy.LAZY``.
     """
 
     rules: tuple[Rule, ...]
@@ -50,6 +51,7 @@ class PlanOptions:
     """Inputs that somebody handed over, measured after the battery's."""
     scale: str = OWN
     sample: int | None = None
+    benign: int | None = None
     cells: str = ROWS
 
 
@@ -57,7 +59,7 @@ class PlanOptions:
 class GateOptions:
     """What the gate runs: a battery, its first ``max_inputs`` inputs, and benign rewrites or not.
 
-    Without ``rewrites`` the benign variants are the other styles alone; at most ``sample`` of them
+    Without ``rewrites`` the benign variants are the other styles alone; at most ``benign`` of them
     are built. ``scale`` is as in :class:`PlanOptions`.
     """
 
@@ -67,13 +69,15 @@ class GateOptions:
     styles: tuple[str, ...] = styles.DEFAULT
     given: tuple[InputSpec, ...] = ()
     scale: str = OWN
-    sample: int | None = None
+    benign: int | None = None
 
 
 Progress = Callable[[str], None]
 Runner = Callable[..., Any]
 Measured = Callable[[InputSpec, UnitResult], None]
 """Is told of each input that the gate has measured."""
+Mutated = Callable[[dict[str, Any], Sequence[CallInfo], Sequence[InputSpec]], GateMutants]
+"""Puts the mutants of some calls into a plan, and gives those that run on its inputs to come."""
 
 
 def run_here(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -103,14 +107,10 @@ def make_plan(
         styles=options.styles,
         given=options.given,
         scale=options.scale,
-        sample=options.sample,
+        benign=options.benign,
     )
-    base, calls = admit(
-        problem, worker, tools, gating, run=run, progress=progress, measured=measured
-    )
-    if base["refused"]:
-        return base
-    try:
+
+    def mutate(base: dict[str, Any], calls: Sequence[CallInfo]) -> None:
         progress("mutating and compiling")
         base["mutants"], generated = run(
             population.mutant_records,
@@ -123,6 +123,34 @@ def make_plan(
         )
         if options.sample is not None:
             base["generated"] = generated
+
+    def mutated_ahead(
+        base: dict[str, Any], calls: Sequence[CallInfo], specs: Sequence[InputSpec]
+    ) -> GateMutants:
+        mutate(base, calls)
+        _, candidates = run(population.candidates_of, base, tools)
+        mutants = [one for one in candidates if one.role == MUTANT]
+        progress("checking inputs")
+        return GateMutants(mutants, specs)
+
+    # What is known of arguments must be known before the gate; of given inputs it is not.
+    ahead = options.cells == LAZY and not options.given
+    base, calls = admit(
+        problem,
+        worker,
+        tools,
+        gating,
+        run=run,
+        progress=progress,
+        measured=measured,
+        mutated=mutated_ahead if ahead else None,
+    )
+    if base["refused"]:
+        base["mutants"] = []
+        return base
+    try:
+        if not ahead or any(record["not_admitted"] for record in base["calls"]):
+            mutate(base, calls)
     except KernelassayError as error:
         base["refused"] = str(error)
     return base
@@ -137,9 +165,11 @@ def admit(
     run: Runner = run_here,
     progress: Progress = lambda step: None,
     measured: Measured = lambda spec, unit: None,
+    mutated: Mutated | None = None,
 ) -> tuple[dict[str, Any], tuple[CallInfo, ...]]:
     """Trace, lower, gate and admit one problem: its plan without mutants, and its calls.
 
+    With ``mutated`` the plan has mutants, and the gate runs them beside the correct kernels.
     Raises :class:`DeviceError`, which says nothing of the problem.
     """
     base = refused_plan(problem, "")
@@ -164,7 +194,12 @@ def admit(
         found = worker.battery(options.battery, small)
         chosen = _chosen(problem, found.specs, options)
         full_size = small is not None
-        given = _gate(base, problem, worker, correct, chosen, measured, full_size=full_size)
+        mutants = None
+        if mutated is not None:
+            mutants = mutated(base, [with_known(c, (), found.tried) for c in calls], chosen)
+        given = _gate(
+            base, problem, worker, correct, chosen, measured, mutants, full_size=full_size
+        )
         calls = tuple(with_known(call, given, found.tried) for call in calls)
     except DeviceError:
         raise
@@ -188,7 +223,7 @@ def _correct_kernels(
             tools,
             options.styles,
             options.rewrites,
-            options.sample,
+            options.benign,
         )
     except KernelassayError as error:
         if problem.kernel is None or not problem.kernel.note or error.hint:
@@ -263,22 +298,32 @@ def _gate(
     correct: population.CorrectKernels,
     specs: Sequence[InputSpec],
     measured: Measured,
+    mutants: GateMutants | None,
     *,
     full_size: bool,
 ) -> list[Arguments]:
     """Measure references, originals and benign variants on every input; admit or refuse.
 
+    With ``mutants`` they are measured, too, and all in another thread order on the first input.
     ``full_size`` tells that the problem's own sizes are those of a GPU, which not every style is
     meant for. Returns the arguments of all calls for each input that is not rejected.
     """
     arguments: list[Arguments] = []
     for spec in specs:
-        unit = worker.measure(spec, correct.originals, correct.benign)
+        beside = mutants.wanted(base, spec) if mutants else ()
+        unit = worker.measure(
+            spec,
+            correct.originals,
+            (*correct.benign, *beside),
+            check_order=mutants is not None and not base["inputs"],
+        )
         measured(spec, unit)
         if full_size and not spec.overrides:
             correct = _drop_overtaxed(base, correct, unit)
         record = _input_record(spec, unit)
         base["inputs"].append(record)
+        if mutants:
+            mutants.measured(base, unit)
         if unit.broken:
             base["refused"] = _not_admitted(problem, spec, unit.rejected)
             return arguments
@@ -373,7 +418,7 @@ def _drop_overtaxed(
     One thread to a row of millions is a correct kernel that takes longer than anybody waits. One
     that faults is not correct, and stays.
     """
-    ends = {c.candidate: c.outcome for c in unit.cells if c.outcome in _OVERTAXED}
+    ends = {c.candidate: c.outcome for c in _benign_cells(unit) if c.outcome in _OVERTAXED}
     if not ends:
         return correct
     for record in base["benign"]:
@@ -436,7 +481,12 @@ def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
 
 def _correct(unit: UnitResult) -> list[Cell]:
     """The cells of kernels that are correct by construction and by no relaxed bound."""
-    return [cell for cell in unit.fixed if _original_of(cell) and not _relaxed(cell)] + unit.cells
+    originals = (cell for cell in unit.fixed if _original_of(cell) and not _relaxed(cell))
+    return [*originals, *_benign_cells(unit)]
+
+
+def _benign_cells(unit: UnitResult) -> list[Cell]:
+    return [cell for cell in unit.cells if cell.candidate.startswith(f"{BENIGN}/")]
 
 
 def _relaxed_errors(unit: UnitResult) -> dict[str, float | None]:

@@ -45,7 +45,7 @@ INPUT_FIELDS = {
     "valid": pa.bool_(),
     "reason": pa.string(),
 }
-SINCE = {"cells": "rows", "protocols": None, "scale": "own", "sample": None}
+SINCE = {"cells": "rows", "protocols": None, "scale": "own", "sample": None, "benign": None}
 """What a manifest means that was written before it told these fields."""
 
 VOLATILE = ("created", "machine", "seconds", "path")

@@ -12,6 +12,7 @@ import numpy as np
 from kernelassay.cost import CANDIDATE, ORIGINAL, PREPARE, Machine, Prediction, call_and_style
 from kernelassay.cost_fit import SHORTEST, fit, spearman
 from kernelassay.errors import NothingToTestError, SessionError, unknown_name
+from kernelassay.lazy import LAZY
 from kernelassay.machines import MACHINES
 from kernelassay.session import Session, inputs_of
 from kernelassay.timing import PLAN, PlanTiming, Replacement, UnitTiming
@@ -102,21 +103,38 @@ class CostReport:
 class Timings:
     """All timings of a session: of each problem's planning, and of its units.
 
-    A unit that nothing was measured for, since the gate's cells were enough, is none of them.
+    A unit that nothing was measured for, since the gate's cells were enough, is none of them. With
+    ``lazy`` cells the gate has measured nearly all, mutants included.
     """
 
+    lazy: bool
     plans: list[PlanTiming] = field(default_factory=list)
-    units: list[UnitTiming] = field(default_factory=list)
+    measured: list[UnitTiming] = field(default_factory=list)
+
+    @property
+    def gated(self) -> list[UnitTiming]:
+        """The units of the gates."""
+        return [unit for plan in self.plans for unit in plan.units.values()]
+
+    @property
+    def admitting(self) -> list[UnitTiming]:
+        """Those that served to admit problems and inputs alone."""
+        return [] if self.lazy else self.gated
+
+    @property
+    def units(self) -> list[UnitTiming]:
+        """Those that served to measure mutants."""
+        return [*self.gated, *self.measured] if self.lazy else self.measured
 
     @property
     def all_units(self) -> list[UnitTiming]:
-        """The units of the gates, too."""
-        return [*(unit for plan in self.plans for unit in plan.units.values()), *self.units]
+        """All of them."""
+        return [*self.gated, *self.measured]
 
 
 def read_timings(session: Session) -> Timings:
     """Raises :class:`NothingToTestError` if the session holds none."""
-    found = Timings()
+    found = Timings(session.manifest.get("cells") == LAZY)
     for plan in session.plans():
         problem = plan["problem"]["id"]
         names = [PLAN, *(record["id"] for record in inputs_of(plan))]
@@ -128,14 +146,14 @@ def read_timings(session: Session) -> Timings:
                 if name == PLAN:
                     found.plans.append(PlanTiming.from_json(stored))
                 elif (unit := UnitTiming.from_json(stored)).timing.seconds:
-                    found.units.append(unit)
+                    found.measured.append(unit)
             except (KeyError, TypeError, AttributeError) as error:
                 raise SessionError(
                     f"damaged timing of {problem} {name}: {error!r}",
                     where=session.name,
                     hint="delete its file in timings/: no result depends on it",
                 ) from error
-    if not found.plans and not found.units:
+    if not found.plans and not found.measured:
         raise NothingToTestError(
             "the session holds no timings",
             where=session.name,
@@ -194,11 +212,13 @@ def _stages(timings: Timings, machine: Machine) -> dict[str, Stage]:
     for plan in timings.plans:
         for name, seconds in plan.stages.items():
             planning[name] = planning.get(name, 0.0) + seconds
-    gated = [unit for plan in timings.plans for unit in plan.units.values()]
-    spent = sum(unit.timing.seconds for unit in gated)
-    planning[GATE] -= spent
+    gated = sum(unit.timing.seconds for unit in timings.gated)
+    planning[GATE] -= gated
     found = {name: Stage(seconds, None) for name, seconds in planning.items()}
-    found[ADMITTING] = Stage(spent, sum(_prediction(unit, machine).seconds for unit in gated))
+    found[ADMITTING] = Stage(
+        sum(unit.timing.seconds for unit in timings.admitting),
+        sum(_prediction(unit, machine).seconds for unit in timings.admitting),
+    )
     parts = [_prediction(unit, machine) for unit in timings.units]
     measured = [unit.timing for unit in timings.units]
     found[PREPARING] = Stage(sum(t.prepare for t in measured), sum(p.prepare for p in parts))

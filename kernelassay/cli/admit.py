@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @style_option
 @click.option("--mutants", is_flag=True, help="Also count the mutants, by family, style and rule.")
-@sample_option("N mutants")
+@sample_option
 @click.option(
     "--session",
     type=click.Path(path_type=Path),

@@ -167,7 +167,7 @@ def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
 @problem_options
 @kernel_option
 @click.option("--rules", "patterns", multiple=True, help="Rule id, glob or family.")
-@sample_option("N mutants")
+@sample_option
 @style_option
 @click.option("--show", metavar="ID", help="Print one mutant as a unified diff.")
 @click.option("--source", is_flag=True, help="Print the kernel sources instead.")

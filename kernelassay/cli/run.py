@@ -118,7 +118,13 @@ class ProgressLines:
 @click.option("--shrink", is_flag=True, help="Scale foreign problems down to what a CPU can run.")
 @click.option("--rules", multiple=True, help="Rule id, glob or family; may be repeated.")
 @style_option
-@sample_option("N mutants, and N correct variants,")
+@sample_option
+@click.option(
+    "--benign",
+    type=click.IntRange(0),
+    metavar="N",
+    help="At most N correct variants of a problem's kernels, chosen like a sample.",
+)
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -170,6 +176,7 @@ def run(
     rules: tuple[str, ...],
     styles: tuple[str, ...],
     sample: int | None,
+    benign: int | None,
     jobs: int | None,
     identity: str,
     executor: str,
@@ -217,6 +224,7 @@ def run(
         styles=wanted,
         scale=OFFICIAL if place.cuda and official else OWN,
         sample=sample,
+        benign=benign,
         cells=cells,
     )
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")

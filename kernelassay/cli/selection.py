@@ -52,14 +52,12 @@ style_option = click.option(
 )
 
 
-def sample_option(what: str) -> Callable[[Any], Any]:
-    """The option that bounds ``what`` there is of each problem, in its help text."""
-    return click.option(
-        "--sample",
-        type=click.IntRange(1),
-        metavar="N",
-        help=f"At most {what} per problem, by the hashes of their ids: the same on every machine.",
-    )
+sample_option = click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="At most N mutants per problem, by the hashes of their ids: the same on every machine.",
+)
 
 
 @dataclass(frozen=True, slots=True)

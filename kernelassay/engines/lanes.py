@@ -129,7 +129,10 @@ class Lane(threading.Thread):
     def _gated(self, problem: Problem, made: dict[str, Any]) -> dict[str, Gated]:
         """What the gate measured and need not be measured again; nothing if that is lost."""
         stored = self._session.read_gate(problem.id)
-        return gated(made, map(Cell.from_row, stored.to_pylist())) if stored is not None else {}
+        if stored is None:
+            return {}
+        cells = map(Cell.from_row, stored.to_pylist())
+        return gated(made, cells, ordered=self._options.cells == LAZY)
 
     def _gate_units(self, problem: Problem) -> Mapping[str, UnitTiming]:
         stored = self._session.read_timing(problem.id, PLAN)
@@ -142,7 +145,7 @@ class Lane(threading.Thread):
         machine = MACHINES.get(str(self._session.manifest.get("executor")))
         if machine is None:
             return {}
-        done = {name: {c.candidate for c in known[name].benign} for name in known}
+        done = {name: {c.candidate for c in known[name].cells} for name in known}
         return {
             name: machine.unit(
                 unit.work, unit.timing.kernels, runs_of(made, done.get(name, ()))
@@ -164,7 +167,7 @@ class Lane(threading.Thread):
         problem = work.problem
         implied = work.ledger.implied(record["id"]) if work.ledger else {}
         gate = work.gated.get(record["id"], Gated())
-        measured = {done.candidate for done in (*gate.benign, *unit.cells)}
+        measured = {done.candidate for done in (*gate.cells, *unit.cells)}
         wanted = [name for name in work.candidates if name not in measured | implied.keys()]
 
         def on_cell(done: Cell) -> None:
@@ -178,16 +181,20 @@ class Lane(threading.Thread):
             fixed = Fixed(gate.fixed, UnitTiming(Timing(), known.work if known else None))
         if self._agenda.stopped.is_set():
             return
-        rest = [Cell.implied(name, record["id"], reason) for name, reason in implied.items()]
-        found = [*gate.benign, *unit.cells, *rest]
+        rest = [
+            Cell.implied(name, record["id"], reason)
+            for name, reason in implied.items()
+            if name not in measured
+        ]
+        found = [*gate.cells, *unit.cells, *rest]
         if len(found) != len(work.candidates):
             raise RuntimeError(
                 f"{problem.id} {record['id']}: {len(unit.cells)} cells of"
-                f" {len(work.candidates)} candidates, {len(gate.benign)} by the gate,"
+                f" {len(work.candidates)} candidates, {len(gate.cells)} by the gate,"
                 f" {len(rest)} implied"
             )
-        if gate.benign:
-            self._reporter.cells_done(problem.id, len(gate.benign))
+        if gate.cells:
+            self._reporter.cells_done(problem.id, len(gate.cells))
         self._session.write_timing(problem.id, record["id"], fixed.timing.to_json())
         cells = cell.table([*fixed.cells, *found])
         self._session.write_cells(problem.id, record["id"], cells)
