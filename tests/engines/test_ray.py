@@ -150,11 +150,14 @@ def test_the_digest_is_that_of_a_local_run_and_both_nodes_work(digest, engine, t
     assert max(busy) == 2
     assert {path.name for path in root.iterdir()} == {
         "cells",
+        "gate",
         "lock",
         "manifest.json",
         "plans",
         "timings",
     }
+    session = Session.open(root)
+    assert all(session.read_gate(name).num_rows for name in NAMES)  # it travelled with the plans
 
 
 def test_workers_actors_and_a_node_that_die_under_way_change_nothing(
