@@ -9,7 +9,7 @@ import pytest
 from kernelassay import cell
 from kernelassay.execute.outputs import without_output
 from kernelassay.execute.worker import UnitResult
-from kernelassay.plan import _drop_overtaxed
+from kernelassay.gate_inputs import _drop_overtaxed
 from kernelassay.population import CorrectKernels
 
 

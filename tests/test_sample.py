@@ -43,7 +43,8 @@ def sessions(tmp_path_factory):
     rules = select(["boundary"])
     made = {}
     for sample in (2, 5, None):
-        options = PlanOptions(rules, True, campaigns.identity_backend(), 6, sample=sample)
+        backend = campaigns.identity_backend()
+        options = PlanOptions(rules, True, backend, 6, sample=sample, benign=sample)
         campaign = campaigns.Campaign(relu, options, 1)
         session = Session.create(root / str(sample), campaign.manifest())
         campaigns.run(campaign, session, Silent(), root / "images")
@@ -59,10 +60,10 @@ def test_a_plan_holds_the_sample_and_how_many_it_was_taken_from(sessions):
     ids = [mutant["id"] for mutant in plans[5]["mutants"]]
     assert ids == [name for name in whole if name in sampled(whole, 5)]
     assert plans[5]["generated"] == len(whole) > 5
-    assert sessions[5].manifest["sample"] == 5
+    assert (sessions[5].manifest["sample"], sessions[5].manifest["benign"]) == (5, 5)
 
 
-def test_a_plan_of_a_sample_holds_as_many_benign_variants_at_most(sessions):
+def test_a_plan_holds_at_most_so_many_benign_variants(sessions):
     few, more, all_ = ([b["id"] for b in sessions[n].plans()[0]["benign"]] for n in (2, 5, None))
     assert len(few) == 2 < len(all_) <= 5
     assert few == [name for name in all_ if name in few]

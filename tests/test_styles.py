@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernelassay import campaign as campaigns
-from kernelassay import cell, plan, styles
+from kernelassay import cell, gate_inputs, plan, styles
 from kernelassay.analysis.audit import audit_sessions
 from kernelassay.analysis.score import mutant_facts, score
 from kernelassay.errors import ControlError, UsageError
@@ -85,15 +85,15 @@ def unit(error, findings=()):
 )
 def test_a_relaxed_style_past_its_bound_leaves_the_call_alone(error, findings, reason):
     record = call_record(OPTIMISED, "half")
-    plan._drop_strays([record], unit(error, findings))
+    gate_inputs._drop_strays([record], unit(error, findings))
     assert record["styles"] == ([OPTIMISED] if reason else [OPTIMISED, "half"])
     assert reason in record["not_admitted"].get("half", "")
 
 
 def test_the_correct_kernels_of_a_relaxed_style_do_not_spoil_an_input():
     spoiled = unit(4e-2)
-    assert [c.candidate for c in plan._correct(spoiled)] == ["original/k00/optimised"]
-    assert plan._relaxed_errors(spoiled)["half"] == pytest.approx(2e-2)
+    assert [c.candidate for c in gate_inputs._correct(spoiled)] == ["original/k00/optimised"]
+    assert gate_inputs._relaxed_errors(spoiled)["half"] == pytest.approx(2e-2)
 
 
 @pytest.fixture
