@@ -73,6 +73,7 @@ def test_a_gpu_is_one_of_those_that_the_environment_shows(monkeypatch):
     [
         (["--tf32"], "of no meaning on the CPU"),
         (["--executor", "cuda", "--engine", "ray", "--devices", "1"], "Ray shares out"),
+        (["--ray-address", "head:6379"], "add --engine ray"),
     ],
 )
 def test_options_that_do_not_fit_are_told_before_anything_is_executed(

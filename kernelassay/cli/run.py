@@ -199,6 +199,8 @@ def run(
     from kernelassay.styles import choose
 
     where = chosen_executor(executor, draw, tf32, devices)
+    if ray_address and engine != "ray":
+        raise UsageError("--ray-address: of no meaning on this machine", hint="add --engine ray")
     if engine == "ray" and devices:
         raise UsageError(
             "--devices: Ray shares out the GPUs of its nodes itself",
