@@ -24,10 +24,13 @@ ROWS = st.lists(st.tuples(NUMBERS, NUMBERS, EXACT), min_size=1, max_size=90)
 
 @pytest.fixture(scope="module")
 def started(device, image_of):
-    """Launch one of the executor's own kernels: arrays in, and ``found`` as it leaves it."""
+    """Launch one of the executor's own kernels: arrays in, and ``found`` as it leaves it.
+
+    The kernel gets arrays without their ``skipped`` first elements.
+    """
     image = image_of(own_source())
 
-    def start(kernel: str, grid, arrays, numbers, found: int, surveyed=()):
+    def start(kernel: str, grid, arrays, numbers, found: int, surveyed=(), skipped: int = 0):
         buffers = {f"a{i}": array for i, array in enumerate(arrays)}
         held = {}
         for name, array in {**buffers, "found": np.zeros(found, np.uint64)}.items():
@@ -37,7 +40,8 @@ def started(device, image_of):
             held[name] = device.buffer(name, words.nbytes, role="operand")
             held[name].array[:] = words.view(np.uint8)
             held["a0"].array[:8].view(np.uint64)[0] = held[name].address
-        arguments = (*(PointerArgument(n) for n in buffers), *numbers, PointerArgument("found"))
+        pointers = (PointerArgument(n, skipped * a.itemsize) for n, a in buffers.items())
+        arguments = (*pointers, *numbers, PointerArgument("found"))
         launch = Launch(kernel, grid, (64, 1, 1), 0, arguments)
         try:
             result = device.run(image, LaunchPlan((), (launch,)), held, fuel=10**8)
@@ -59,6 +63,103 @@ def test_an_output_is_graded_on_the_device_as_on_the_host(started, rows):
     found = started("ka_grade_float", (2, 1, 1), [out, ref, exact], [len(rows)], 32)
     for start, reference in ((0, ref), (15, exact)):
         assert verdict_of(found, start, len(rows)) == oracle.grade(out, reference)
+
+
+def nudged(values, random, most: int = 3):
+    """Finite values moved by up to ``most`` representable numbers; none through zero."""
+    bits = {4: np.int32, 8: np.int64}[values.itemsize]
+    steps = random.integers(-most, most + 1, values.shape).astype(bits)
+    moves = np.isfinite(values) & (np.abs(values).view(bits) > most)
+    return np.where(moves, (values.view(bits) + steps).view(values.dtype), values)
+
+
+def hard_references(count: int, random):
+    """Numbers of all magnitudes, small ones above all, with zeros and denormals; no NaN."""
+    sizes = random.choice([0.0, 5e-324, 1e-310, 1e-42, 1e-9, 1e-3, 1.0, 77.0, 1e30, 1e300], count)
+    with np.errstate(under="ignore"):
+        return sizes * random.uniform(-1, 1, count)
+
+
+def hard_outputs(ref, random):
+    """Outputs at a reference, near it, at a tolerance of the ladder from it, or anywhere."""
+    kind, sign = random.integers(0, 6, ref.size), random.choice([-1.0, 1.0], ref.size)
+    at_tolerance = ref + sign * (1 + np.abs(ref)) * random.choice(oracle.LADDER, ref.size)
+    edges = random.choice([0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, 1.7e308, -1.7e308], ref.size)
+    last = np.where(random.random(ref.size) < 0.3, edges, ref * random.uniform(0, 2, ref.size))
+    choices = [ref, nudged(ref, random), at_tolerance, nudged(at_tolerance, random), 0 * ref, last]
+    return np.choose(kind, choices)
+
+
+hard = given(
+    count=st.integers(1, 700),
+    skipped=st.integers(0, 4),
+    odd=st.sampled_from([0.0, 0.02]),
+    seed=st.integers(0, 2**32 - 1),
+)
+
+
+@settings(deadline=None, max_examples=80)
+@hard
+def test_doubles_at_tolerances_are_graded_on_the_device_as_on_the_host(
+    started, count, skipped, odd, seed
+):
+    random = np.random.default_rng(seed)
+    ref = hard_references(count, random)
+    out, exact = hard_outputs(ref, random), nudged(ref, random)
+    exact[random.random(count) < odd] = np.nan
+    exact[random.random(count) < odd] = np.inf
+    graded(started, "ka_grade_double", out, ref, exact, skipped)
+
+
+@settings(deadline=None, max_examples=80)
+@hard
+def test_floats_at_tolerances_are_graded_on_the_device_as_on_the_host(
+    started, count, skipped, odd, seed
+):
+    random = np.random.default_rng(seed)
+    exact = hard_references(count, random)
+    with np.errstate(over="ignore"):
+        out = hard_outputs(exact, random).astype(np.float32)
+        ref = nudged(exact.astype(np.float32), random)
+    # No float is at a tolerance t of a given number; this number is of a given float.
+    ladder = random.choice(oracle.LADDER, count)
+    small = np.abs(out) < 0.5 * ladder
+    beside = np.where(small, (out - ladder) / np.where(small, 1 - ladder, 1), exact)
+    exact = nudged(beside, random)
+    ref[random.random(count) < odd] = np.nan
+    ref[random.random(count) < odd] = -np.inf
+    graded(started, "ka_grade_float", out, ref, exact, skipped)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    divisor=st.sampled_from(
+        [lambda b: 1 + b, lambda b: np.maximum(1, b), lambda b: b, np.ones_like]
+    ),
+    quotient=st.sampled_from([1.0, 0.7, 3e-5, 1e-300]),
+    size=st.sampled_from([1.0, 3.0, 1e-9, 1e200, 1e-307, 1e-320]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_largest_of_nearly_equal_quotients_is_found(started, divisor, quotient, size, seed):
+    random = np.random.default_rng(seed)
+    exact = random.uniform(0.5, 1, 500) * size
+    out = nudged(exact + nudged(divisor(exact) * quotient, random, 1), random, 1)
+    graded(started, "ka_grade_double", out, nudged(out, random), exact)
+    zeros = np.zeros_like(exact)
+    graded(started, "ka_grade_double", zeros, out, exact)
+
+
+def graded(started, kernel, out, ref, exact, skipped=0):
+    """Grade on the device, from an address that is aligned or not, and compare with the host."""
+    arrays = [np.concatenate([a[:1].repeat(skipped), a]) for a in (out, ref, exact)]
+    found = started(kernel, (2, 1, 1), arrays, [out.size], 32, skipped=skipped)
+    with np.errstate(over="ignore"):
+        for start, reference in ((0, ref), (15, exact)):
+            assert verdict_of(found, start, out.size) == oracle.grade(out, reference)
+
+
+def test_the_ladder_falls():
+    assert list(oracle.LADDER) == sorted(oracle.LADDER, reverse=True)
 
 
 @settings(deadline=None, max_examples=30)
