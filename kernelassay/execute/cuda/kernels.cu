@@ -207,7 +207,8 @@ __device__ Tally tally(const T* out, const R* ref, u64 count, u64 thread, u64 st
 
 // One output against both references. `found` has two tallies of 15 numbers, then the NaNs and the
 // infinities of the output. Half of a block's warps take one reference and half the other: a thread
-// with two tallies needs so many registers that too few threads run at once.
+// with two tallies needs so many registers that too few threads run at once. Blocks are of a multiple
+// of 64 threads.
 template <typename T, typename R>
 __device__ void grade(const T* out, const R* ref, const double* exact, u64 count, u64* found) {
   const u32 half = blockDim.x / 2;
