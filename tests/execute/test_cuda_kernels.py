@@ -131,22 +131,30 @@ def test_floats_at_tolerances_are_graded_on_the_device_as_on_the_host(
     graded(started, "ka_grade_float", out, ref, exact, skipped)
 
 
-@settings(deadline=None, max_examples=80)
-@given(
-    divisor=st.sampled_from(
-        [lambda b: 1 + b, lambda b: np.maximum(1, b), lambda b: b, np.ones_like]
-    ),
-    quotient=st.sampled_from([1.0, 0.7, 3e-5, 1e-300]),
-    size=st.sampled_from([1.0, 3.0, 1e-9, 1e200, 1e-307, 1e-320]),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_the_largest_of_nearly_equal_quotients_is_found(started, divisor, quotient, size, seed):
+# Per measure: (|ref|, |out - ref|) that hold the other measures up, and the sizes of references at
+# which only this one rises, to the quotient by its divisor.
+ALONE = {
+    "critical_tolerance": ([(1, 1.1), (0, 0.5)], (0.01, 0.1), 0.6, lambda size: 1 + size),
+    "critical_max_rule": ([(0, 1), (100, 5)], (0.9, 3), 1.2, lambda size: np.maximum(1, size)),
+    "max_abs": ([(0, 1)], (4, 5.9), 2.0, np.ones_like),
+    "max_rel": ([(1, 1e-3)], (1e-9, 1e-8), 1 / 3, lambda size: size),
+    "max_rel of denormals": ([(1, 1e-3)], (1e-320, 1e-319), 1 / 3, lambda size: size),
+}
+
+
+@pytest.mark.parametrize("measure", ALONE)
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_maximum_rises_by_one_representable_number(started, measure, seed):
+    others, sizes, quotient, divisor = ALONE[measure]
     random = np.random.default_rng(seed)
-    exact = random.uniform(0.5, 1, 500) * size
-    out = nudged(exact + nudged(divisor(exact) * quotient, random, 1), random, 1)
-    graded(started, "ka_grade_double", out, nudged(out, random), exact)
-    zeros = np.zeros_like(exact)
-    graded(started, "ka_grade_double", zeros, out, exact)
+    size = random.uniform(*sizes, 600)
+    difference = quotient * divisor(size)
+    difference[-1:] = nudged(difference[-1:], random)
+    first, apart = np.array(others * 256, np.float64).T
+    exact = -np.concatenate([first, size])
+    out = exact + np.concatenate([apart, difference])
+    graded(started, "ka_grade_double", out, out, exact)
 
 
 def graded(started, kernel, out, ref, exact, skipped=0):

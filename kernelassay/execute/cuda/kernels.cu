@@ -119,10 +119,10 @@ const double kMost = 1.7976931348623157e308;
 __constant__ double kLadder[6] = {@LADDER@};
 
 // Whether x / y, rounded, is above a tolerance t, for y >= 1 and without dividing: whether x / y is
-// above t + h, h being half of t's last place, as no quotient lies on the middle of two doubles (its
-// product with y has more bits than x). This is exact: h * y, since h is a power of two; and x - t * y
-// is a multiple of the product of the last places of t and y, of which h * y is less than 2^52, so
-// that it is rounded only where it is far above h * y.
+// above t + h, h being half of t's last place, as no quotient lies midway between two doubles (its
+// product with y would have more bits than x). This is exact: h * y, as h is a power of two; and
+// x - t * y is a multiple of the product of the last places of t and y, of which h * y is less than
+// 2^52, so that it is rounded only where it is far above h * y.
 __device__ bool is_past(double x, double y, double t) {
   const long long exponent = __double_as_longlong(t) & 0x7ff0000000000000ll;
   const double half = __longlong_as_double(exponent - (53ll << 52));
@@ -206,8 +206,9 @@ __device__ Tally tally(const T* out, const R* ref, u64 count, u64 thread, u64 st
 }
 
 // One output against both references. `found` has two tallies of 15 numbers, then the NaNs and the
-// infinities of the output. Half of a block's warps take one reference and half the other: a thread
-// with two tallies needs so many registers that too few threads run at once.
+// infinities of the output. Half of a block's warps, of which there is an even number, take one
+// reference and half the other: a thread with two tallies needs so many registers that too few
+// threads run at once.
 template <typename T, typename R>
 __device__ void grade(const T* out, const R* ref, const double* exact, u64 count, u64* found) {
   const u32 half = blockDim.x / 2;
