@@ -63,6 +63,11 @@ def admission_bound(dtypes: Iterable[str]) -> float:
     return max(ADMISSION_BOUNDS.get(dtype, ADMISSION_BOUND) for dtype in dtypes)
 
 
+def official_limit(reference_error: float, bound: float = ADMISSION_BOUND) -> float:
+    """How far a correct kernel may stray from float64 on an official input."""
+    return max(bound, OFFICIAL_FACTOR * reference_error)
+
+
 def refusal(
     correct: Iterable[Cell],
     *,
@@ -83,7 +88,7 @@ def refusal(
             finding = cell.findings[0]
             return f"{cell.candidate} has a finding: {finding.kind} ({finding.detail})"
         error = exact_error(cell)
-        if official and error > max(bound, OFFICIAL_FACTOR * reference_error):
+        if official and error > official_limit(reference_error, bound):
             return f"{cell.candidate} strays {error:.2e} from float64{seen}"
         if cell.candidate.startswith("benign/"):
             continue  # elsewhere, a variant that strays makes the input unfit, not itself wrong

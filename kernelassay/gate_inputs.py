@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelassay import gate, population, styles
-from kernelassay.cell import LAUNCH_FAILURE, OUT_OF_MEMORY, TIMEOUT, Cell
+from kernelassay.cell import LAUNCH_FAILURE, OK, OUT_OF_MEMORY, TIMEOUT, Cell
 from kernelassay.execute.bench import BENIGN, ORIGINAL
 from kernelassay.execute.messages import Arguments
 from kernelassay.execute.worker import UnitResult, Worker
@@ -50,7 +50,7 @@ def gate_inputs(
         )
         measured(spec, unit)
         if full_size and not spec.overrides:
-            correct = _drop_overtaxed(base, correct, unit)
+            correct = _drop_unfit(base, correct, unit, official=spec.group == "official")
         record = _input_record(spec, unit)
         base["inputs"].append(record)
         if mutants:
@@ -110,22 +110,34 @@ def _not_admitted(problem: Problem, spec: InputSpec, reason: str) -> str:
     return f"{text}\n  hint: {advice}"
 
 
-def _drop_overtaxed(
-    base: dict[str, Any], correct: population.CorrectKernels, unit: UnitResult
+def _drop_unfit(
+    base: dict[str, Any], correct: population.CorrectKernels, unit: UnitResult, *, official: bool
 ) -> population.CorrectKernels:
-    """Leave out the benign variants that ask for too much at full size, where they say nothing.
+    """Leave out the benign variants that full size asks too much of, where they say nothing.
 
-    One thread to a row of millions is a correct kernel that takes longer than anybody waits. One
-    that faults is not correct, and stays.
+    One thread to a row of millions is a correct kernel that takes longer than anybody waits, or one
+    that adds up more rounding than a correct kernel may. One that faults is not correct, and stays.
     """
-    ends = {c.candidate: c.outcome for c in _benign_cells(unit) if c.outcome in _OVERTAXED}
-    if not ends:
+    unfit = {c.candidate: why for c in _benign_cells(unit) if (why := _unfit(c, unit, official))}
+    if not unfit:
         return correct
     for record in base["benign"]:
-        if record["id"] in ends:
-            record["unsupported"] = f"ends with {ends[record['id']]} at official sizes"
-    unit.cells = [cell for cell in unit.cells if cell.candidate not in ends]
-    return replace(correct, benign=tuple(b for b in correct.benign if b.id not in ends))
+        if record["id"] in unfit:
+            record["unsupported"] = f"{unfit[record['id']]} at official sizes"
+    unit.cells = [cell for cell in unit.cells if cell.candidate not in unfit]
+    return replace(correct, benign=tuple(b for b in correct.benign if b.id not in unfit))
+
+
+def _unfit(cell: Cell, unit: UnitResult, official: bool) -> str:
+    if cell.outcome in _OVERTAXED:
+        return f"ends with {cell.outcome}"
+    if official and unit.facts is not None and cell.outcome == OK and not cell.findings:
+        bound = gate.admission_bound(unit.facts.output_dtypes)
+        limit = gate.official_limit(unit.facts.reference_error, bound)
+        error = gate.exact_error(cell)
+        if limit < error < math.inf:
+            return f"strays {error:.2e} from float64 (limit {limit:.2g})"
+    return ""
 
 
 def _drop_strays(calls: Sequence[dict[str, Any]], unit: UnitResult) -> None:
