@@ -24,6 +24,9 @@ STOPS = (CRASH, TIMEOUT, LAUNCH_FAILURE, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OU
 """Outcomes that say the kernel itself did not end as it should."""
 OUTCOMES = (OK, *STOPS, INFRASTRUCTURE, IMPLIED)
 
+ENDED = "its process ended: "
+"""How the detail of a cell begins whose process ended."""
+
 VIEWS = ("seen", "poisoned", "exact")
 
 
@@ -75,6 +78,11 @@ class Cell:
             poisoned=None,
             exact=None,
         )
+
+    @property
+    def lost(self) -> bool:
+        """Whether its process ended for a reason that says nothing of the candidate."""
+        return self.outcome == INFRASTRUCTURE and self.detail.startswith(ENDED)
 
     def row(self) -> dict[str, Any]:
         """The flat record that is stored."""

@@ -62,7 +62,7 @@ class ToolchainError(KernelassayError):
 
 
 class DeviceError(KernelassayError):
-    """A device does not work, whatever was asked of it: that says nothing of a problem."""
+    """A device or a compiler did not work, which says nothing of what was asked of it."""
 
 
 class EngineError(KernelassayError):

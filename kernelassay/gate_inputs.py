@@ -9,6 +9,7 @@ from typing import Any
 
 from kernelassay import gate, population, styles
 from kernelassay.cell import LAUNCH_FAILURE, OK, OUT_OF_MEMORY, TIMEOUT, Cell
+from kernelassay.errors import DeviceError
 from kernelassay.execute.bench import BENIGN, ORIGINAL
 from kernelassay.execute.messages import Arguments
 from kernelassay.execute.worker import UnitResult, Worker
@@ -37,7 +38,8 @@ def gate_inputs(
 
     With ``mutants`` they are measured, too, and all in another thread order on the first input.
     ``full_size`` tells that the problem's own sizes are those of a GPU, which not every style is
-    meant for. Returns the arguments of all calls for each input that is not rejected.
+    meant for. Returns the arguments of all calls for each input that is not rejected. Raises
+    :class:`DeviceError`.
     """
     arguments: list[Arguments] = []
     for spec in specs:
@@ -49,6 +51,7 @@ def gate_inputs(
             check_order=mutants is not None and not base["inputs"],
         )
         measured(spec, unit)
+        _require_machine(unit, spec)
         if full_size and not spec.overrides:
             correct = _drop_unfit(base, correct, unit, official=spec.group == "official")
         record = _input_record(spec, unit)
@@ -81,6 +84,13 @@ def gate_inputs(
     if unfit:
         base["refused"] = f"the official input {unfit[0]['id']} is not valid: {unfit[0]['reason']}"
     return arguments
+
+
+def _require_machine(unit: UnitResult, spec: InputSpec) -> None:
+    """Raises :class:`DeviceError` if the machine failed a correct kernel."""
+    for cell in (*unit.fixed, *_benign_cells(unit)):
+        if cell.lost:
+            raise DeviceError(f"{cell.candidate} was lost: {cell.detail}", where=spec.id)
 
 
 def _note_dtypes(base: dict[str, Any], dtypes: Iterable[str]) -> None:

@@ -53,10 +53,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class BuildFailure:
-    """Why a source has no image: the compiler's ``log``, or the ``unsupported`` feature's name."""
+    """Why a source has no image: the compiler's ``log``, or the ``unsupported`` feature's name.
+
+    ``transient`` tells that the compiler was ended: another time it may do.
+    """
 
     log: str
     unsupported: str | None = None
+    transient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def make_plan(
     """Trace, lower, mutate, classify, gate and admit one problem.
 
     A problem that cannot be used yields a plan with ``refused`` set and no mutants; it is never
-    dropped.
+    dropped. Raises :class:`DeviceError`, which says nothing of the problem.
     """
     size = QUICK if options.quick else FULL
     gating = GateOptions(
@@ -147,6 +147,8 @@ def make_plan(
     try:
         if not ahead or any(record["not_admitted"] for record in base["calls"]):
             mutate(base, calls)
+    except DeviceError:
+        raise
     except KernelassayError as error:
         base["refused"] = str(error)
     return base
@@ -192,7 +194,9 @@ def admit(
         full_size = small is not None
         mutants = None
         if mutated is not None:
-            mutants = mutated(base, [with_known(c, (), found.tried) for c in calls], chosen)
+            foreseen = [arguments for _, arguments in found.tried]
+            told = [with_known(call, foreseen, found.tried) for call in calls]
+            mutants = mutated(base, told, chosen)
         given = gate_inputs(
             base, problem, worker, correct, chosen, measured, mutants, full_size=full_size
         )
@@ -221,6 +225,8 @@ def _correct_kernels(
             options.rewrites,
             options.benign,
         )
+    except DeviceError:
+        raise
     except KernelassayError as error:
         if problem.kernel is None or not problem.kernel.note or error.hint:
             raise

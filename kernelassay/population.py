@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelassay.compile import classify
-from kernelassay.errors import KernelassayError
+from kernelassay.errors import DeviceError, KernelassayError
 from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
 from kernelassay.execute.messages import CallInfo
 from kernelassay.execute.toolbox import Toolbox
@@ -60,7 +60,8 @@ def correct_kernels(
 
     Benign variants are other styles, and with ``rewrites`` the benign rewrites of the mutated ones;
     of all of them at most ``sample`` are compiled (see :func:`sampled`).
-    Raises :class:`KernelassayError` if an original does not build.
+    Raises :class:`KernelassayError` if an original does not build, :class:`DeviceError` if the
+    compiler was ended.
     """
     rules = BENIGN_RULES if rewrites else ()
     texts = _variants(problem, calls, styles, rules)
@@ -139,7 +140,8 @@ def _originals(
         image = images[key]
         if isinstance(image, BuildFailure):
             what = image.unsupported or image.log[:500]
-            raise KernelassayError(f"the correct kernel does not build: {what}", where=key)
+            kind = DeviceError if image.transient else KernelassayError
+            raise kind(f"the correct kernel does not build: {what}", where=key)
         originals[key] = Candidate(key, ORIGINAL, call.id, style, texts[key], image)
     return originals
 

@@ -39,7 +39,13 @@ from kernelassay.compile.lexing import tokenize, unbalanced
 from kernelassay.compile.pool import SLOTS, WorkerPool
 from kernelassay.compile.source import device_key, host_grammar, host_text, line_of
 from kernelassay.compile.worker import Worker
-from kernelassay.errors import KernelSyntaxError, ToolchainError, UnsupportedError, UsageError
+from kernelassay.errors import (
+    DeviceError,
+    KernelSyntaxError,
+    ToolchainError,
+    UnsupportedError,
+    UsageError,
+)
 from kernelassay.kernel import BuildFailure
 
 STILLBORN = "stillborn"
@@ -121,7 +127,8 @@ def classify(
     to which what is fixed adds nothing.
 
     Raises ``KernelSyntaxError`` or ``UnsupportedError`` if the *original* does not compile,
-    ``ToolchainError`` if ``nvrtc`` is asked for and missing.
+    ``DeviceError`` if the compiler was ended, ``ToolchainError`` if ``nvrtc`` is asked for and
+    missing.
     """
     ids = [mutant for mutant, _ in mutants]
     if len(set(ids)) != len(ids):
@@ -134,8 +141,11 @@ def classify(
         compiler = f"NVRTC {nvrtc.version()} {' '.join(nvrtc.OPTIONS)}"
     else:
         images, compiler = _host_images(device.texts, cache, progress)
-    if images[device.own].error:
-        raise KernelSyntaxError(f"the original does not compile: {images[device.own].error}")
+    own = images[device.own]
+    if own.transient:
+        raise DeviceError(f"the compiler did not get done with the original: {own.error}")
+    if own.error:
+        raise KernelSyntaxError(f"the original does not compile: {own.error}")
     digest = cache_key(images[device.own].digest, host_text(original))
     return Classification(_decided(ids, images, device, digest), chosen, compiler, digest)
 

@@ -76,7 +76,8 @@ class CubinStore:
         results: dict[str, CubinImage | BuildFailure] = {}
         for part, outcome in made:
             if isinstance(outcome, Refusal):
-                failure = BuildFailure(outcome.error[:LOG_LIMIT])
+                log = outcome.error[:LOG_LIMIT]
+                failure = BuildFailure(log, transient=outcome.transient)
                 results[part.key] = failure
                 if not outcome.transient:
                     self._keep(part.key, {"log": failure.log})

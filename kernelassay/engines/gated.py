@@ -32,7 +32,7 @@ def gated(
     None are on inputs that are not valid, and of variants of a call that lost a style after the
     gate had begun: they may have been compared with an original that is none any more. On the first
     input candidates also run in another order of threads: ``ordered`` tells that they did so in the
-    gate, on the first one that it saw.
+    gate, on the first one that it saw. A cell that was lost with its process is tried again.
     """
     originals = {original_id(c["id"], style) for c in plan["calls"] for style in c["styles"]}
     unchanged = {call["id"] for call in plan["calls"] if not call["not_admitted"]}
@@ -56,6 +56,8 @@ def gated(
             if cell.candidate in originals or cell.candidate.startswith("control/")
         )
         complete = originals <= {cell.candidate for cell in fixed}
-        candidates = tuple(cell for cell in by_input[name] if cell.candidate in kept)
+        candidates = tuple(
+            cell for cell in by_input[name] if cell.candidate in kept and not cell.lost
+        )
         found[name] = Gated(fixed if complete else (), candidates)
     return found

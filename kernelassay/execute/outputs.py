@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from kernelassay.cell import Cell
+from kernelassay.cell import ENDED, Cell
 from kernelassay.kernel import Finding, RunResult
 
 
@@ -53,6 +53,11 @@ def order_finding(first: Cell, other: Cell, what: str) -> Finding | None:
     if first.outcome == other.outcome and first.output_digest == other.output_digest:
         return None
     return Finding("order-dependent", 1, what)
+
+
+def ended(candidate: str, input_id: str, outcome: str, reason: str) -> Cell:
+    """The cell of a candidate whose process ended."""
+    return without_output(candidate, input_id, outcome, f"{ENDED}{reason}")
 
 
 def without_output(

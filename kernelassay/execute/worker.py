@@ -28,7 +28,7 @@ from kernelassay.execute.messages import (
     Prepared,
     Trials,
 )
-from kernelassay.execute.outputs import without_output
+from kernelassay.execute.outputs import ended
 from kernelassay.execute.serving import serve
 from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
@@ -329,5 +329,4 @@ def _death(candidate: Candidate, spec: InputSpec, death: WorkerDiedError) -> Cel
     killed = "SIGKILL" in death.reason
     crashed = cell.INFRASTRUCTURE if killed else cell.CRASH
     outcome = cell.TIMEOUT if death.silent else crashed
-    why = f"the worker ended twice: {death.reason}"
-    return without_output(candidate.id, spec.id, outcome, why)
+    return ended(candidate.id, spec.id, outcome, f"{death.reason} (twice)")

@@ -153,8 +153,8 @@ def test_what_is_no_product_of_sizes_is_told_only_where_the_trials_show_a_produc
         "border": lambda a, b: 4 * (a + 2) * b,
         "least": lambda a, b: 4 * min(a, b),
     }[kind]
-    odd = {"a": 7, "b": 5}
-    trials = course(compute, own, [*others, odd, {"a": 8, "b": 5}, {"a": 5, "b": 7}])
+    telling = [{"a": a, "b": b} for a, b in ((7, 5), (8, 5), (5, 7), (6, 6))]
+    trials = course(compute, own, [*others, *telling])
     assert multiples(trials, [], ()) == {}
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from kernelassay import campaign as campaigns
 from kernelassay.analysis.score import mutant_facts
-from kernelassay.cell import OK, Cell
+from kernelassay.cell import CRASH, INFRASTRUCTURE, OK, Cell
 from kernelassay.engines.gated import gated
 from kernelassay.engines.local import LocalStation
+from kernelassay.execute.outputs import ended
 from kernelassay.execute.worker import Worker
 from kernelassay.lazy import held
 from kernelassay.matrix import load
@@ -102,10 +103,12 @@ def test_nothing_is_known_of_an_input_that_the_gate_did_not_measure():
 # ---- campaigns ----------------------------------------------------------------------------------
 
 
-def measure(root, images, rules=RULES, cells="rows", reporter=None):
-    problems = tuple(p for p in suite_problems() if p.id == NAME)
+def measure(root, images, rules=RULES, cells="rows", reporter=None, name=NAME, inputs=8):
+    problems = tuple(p for p in suite_problems() if p.id == name)
     backend = campaigns.identity_backend()
-    options = PlanOptions(select(rules), quick=True, backend=backend, max_inputs=8, cells=cells)
+    options = PlanOptions(
+        select(rules), quick=True, backend=backend, max_inputs=inputs, sample=60, cells=cells
+    )
     campaign = campaigns.Campaign(problems, options, 1)
     session = Session.create(root, campaign.manifest())
     try:
@@ -240,3 +243,24 @@ def test_lazy_cells_score_as_whole_rows_do(images, tmp_path):
     assert [(m.id, m.witnessed, m.detected) for m in rows] == [
         (m.id, m.witnessed, m.detected) for m in lazy
     ]
+
+
+def test_a_cell_that_was_lost_with_its_process_is_tried_again():
+    plan = planned([("k00", ["plain"], {})], [])
+    gone = ended("m0", "i2", INFRASTRUCTURE, "signal SIGKILL")
+    found = gated(plan, [cell(PLAIN, "i2"), gone])
+    assert found["i2"].cells == ()
+    crashed = ended("m0", "i2", CRASH, "signal SIGSEGV")
+    assert gated(plan, [cell(PLAIN, "i2"), crashed])["i2"].cells == (crashed,)
+
+
+def test_mutants_made_before_the_gate_are_told_apart_like_those_made_after_it(images, tmp_path):
+    """Of a square product that takes what its arguments have in common at all sizes tried."""
+    found = []
+    for cells in ("rows", "lazy"):
+        root = tmp_path / cells
+        measure(root, images, ("boundary", "indexing"), cells, name="suite/matmul_square", inputs=1)
+        (plan,) = Session.open(root).plans()
+        found.append([(m["id"], m["status"], m["image"]) for m in plan["mutants"]])
+    assert found[0] == found[1]
+    assert {"equivalent", "distinct"} <= {status for _, status, _ in found[0]}

@@ -6,12 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernelassay import cell
+from kernelassay.compile import classify
+from kernelassay.compile.batch import Refusal
 from kernelassay.engines import WorkLostError
 from kernelassay.engines.local import LocalEngine, LocalStation
-from kernelassay.errors import DeviceError
-from kernelassay.execute.worker import Worker
+from kernelassay.errors import DeviceError, KernelassayError
+from kernelassay.execute.outputs import ended
+from kernelassay.execute.worker import UnitResult, Worker
+from kernelassay.gate_inputs import gate_inputs
 from kernelassay.inputs import official_inputs
+from kernelassay.kernel import BuildFailure
 from kernelassay.plan import PlanOptions
+from kernelassay.population import CorrectKernels, correct_kernels
 from kernelassay.suite import suite_problems
 
 SPEC = official_inputs()[0]
@@ -32,6 +39,50 @@ def station():
 def test_a_problem_is_not_refused_for_it(station):
     with pytest.raises(WorkLostError, match="off the bus"):
         station.plan(RELU, PlanOptions((), True, "host"), lambda step: None)
+
+
+@pytest.mark.parametrize("which", ["fixed", "cells"])
+def test_a_problem_is_not_refused_for_a_correct_kernel_that_was_lost_with_its_process(which):
+    gone = ended("benign/k00/plain", SPEC.id, cell.INFRASTRUCTURE, "no answer within 120 s")
+    unit = UnitResult(**{which: [gone]})
+    worker = SimpleNamespace(measure=lambda *_, **__: unit)
+    with pytest.raises(DeviceError, match="no answer within 120 s"):
+        gate_inputs(
+            {"inputs": []},
+            RELU,
+            worker,
+            CorrectKernels({}, (), ()),
+            [SPEC],
+            lambda *_: None,
+            None,
+            full_size=False,
+        )
+
+
+def test_a_problem_is_not_refused_for_a_compiler_that_was_ended(tmp_path, monkeypatch):
+    def slow(worker, part):
+        return Refusal("compiler stopped after 62 s", transient=True)
+
+    monkeypatch.setattr(classify, "place_lone", slow)
+    source = "__global__ void k(float* y) {}\nvoid launch(float* y) { k<<<1, 1>>>(y); }\n"
+    with pytest.raises(DeviceError, match="stopped after 62 s"):
+        classify.classify(source, [], cache=tmp_path, backend="nvrtc")
+
+
+def test_an_original_without_an_image_is_the_machines_doing_if_the_compiler_was_ended():
+    class Tools:
+        def __init__(self, transient):
+            self.failure = BuildFailure("stopped", transient=transient)
+
+        def build(self, texts):
+            return dict.fromkeys(texts, self.failure)
+
+    text = 'extern "C" __global__ void k(float* y) {}\nvoid launch(float* y) { k<<<1, 1>>>(y); }\n'
+    call = SimpleNamespace(id="k00", sources={"optimised": text, "plain": text})
+    for transient, kind in ((True, DeviceError), (False, KernelassayError)):
+        with pytest.raises(KernelassayError, match="does not build: stopped") as raised:
+            correct_kernels("p", [call], Tools(transient), ("optimised",), rewrites=False)
+        assert type(raised.value) is kind
 
 
 def test_an_input_is_not_rejected_for_it(station, monkeypatch):

@@ -127,8 +127,9 @@ def run_child(
     try:
         device = open_device(kernels, options, gpu)
         pipe.send(Ready(device.total_bytes))
-    except (KernelassayError, RuntimeError) as error:
-        pipe.send(DeviceError(f"the device cannot be used: {error}"))
+    except Exception as error:  # PyTorch and the driver's bindings raise whatever they like
+        what = f"{type(error).__name__}: {error}"[:2000]
+        pipe.send(DeviceError(f"the device cannot be used: {what}"))
         return
     held: list[Timed] = []
     locks = Locks.of(gpu)

@@ -34,7 +34,7 @@ from kernelassay.execute.cuda.child import (
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.execute.cuda.sharing import BEAT_SECONDS, SHARES, Locks, Room, shares_of
 from kernelassay.execute.messages import Beat, Measure
-from kernelassay.execute.outputs import without_output
+from kernelassay.execute.outputs import ended
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 from kernelassay.substrate.lowering import MAX_BLOCKS
@@ -153,10 +153,9 @@ class CudaWorkbench:
                     # Silence is not a kernel's doing: that has a watchdog in the child. Nor is
                     # SIGKILL, which a person sends, or the system that has no memory left.
                     foreign = death.why == SILENT or "SIGKILL" in str(death)
-                    ended = cell.INFRASTRUCTURE if foreign else cell.CRASH
-                    outcome = cell.TIMEOUT if death.expired else ended
-                    why = f"the process ended: {death}"
-                    yield without_output(pending.pop(0).id, request.spec.id, outcome, why), None
+                    lost = cell.INFRASTRUCTURE if foreign else cell.CRASH
+                    outcome = cell.TIMEOUT if death.expired else lost
+                    yield ended(pending.pop(0).id, request.spec.id, outcome, str(death)), None
                     deaths = 0
                 singly = CHECK_EVERY
 
