@@ -16,6 +16,7 @@ from kernelassay.execute.cuda import child as children
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
 from kernelassay.execute.cuda.child import Inputs, Task, TooLittle
 from kernelassay.execute.cuda.sharing import Locks
+from kernelassay.execute.outputs import without_output
 from kernelassay.inputs import official_inputs
 from kernelassay.kernel import LaunchPlan, Scratch
 
@@ -134,3 +135,25 @@ def test_a_calls_memory_is_looked_at_when_another_call_or_input_was_in_use():
     bench.resume()
     bench._bind("b")
     assert tidied[2:] == ["memory of b"]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "checking", "told"),
+    [
+        (1 << 20, 1e9, [1, 1, 1]),  # few values are looked at after every run
+        (1 << 30, 0.0, [1, 1, 1]),  # many, where that takes next to no time
+        (1 << 30, 1e9, [3]),  # else at the end
+    ],
+)
+def test_cells_are_told_once_memory_is_known_to_be_sound(nbytes, checking, told):
+    bench = CudaInputBench.__new__(CudaInputBench)
+    bench.nbytes, bench._checking_seconds = nbytes, checking
+    bench.seconds = 1.0
+    bench.run = lambda candidate: without_output(candidate.id, SPEC.id, cell.CRASH, "")
+    bench.require_sound = lambda: None
+    pending = tuple(SimpleNamespace(id=name) for name in "abc")
+    request = SimpleNamespace(check_order=False, spec=SPEC)
+    said = []
+    task = Task(request, pending, fresh=False, singly=0, heavy=True)
+    assert children._candidates(SimpleNamespace(send=said.append), bench, task, [])
+    assert [len(results.cells) for results in said] == told

@@ -54,7 +54,9 @@ LIMIT_FACTOR = 20
 LIMIT_FLOOR_SECONDS = 0.5
 
 ALWAYS_CHECKED_BYTES = 64 << 20
-"""Up to here all values of an input are checked after every run, else after every few."""
+CHECKING_SHARE = 0.1
+"""After every run all values of an input are checked if they are no more than this, or if checking
+takes no larger share of the run's time; else after every few."""
 
 MAX_SCRATCH_BYTES = 4 << 30
 OPEN_BYTES = 16 << 30
@@ -116,7 +118,10 @@ class CudaInputBench(InputBench[Bound]):
         stretches = [Stretch.of(value) for value in kept]
         self.nbytes = sum(4 * s.words for s in stretches)
         self._checks = Survey(device, stretches)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
         self._sound = self._look_at_values()
+        self._checking_seconds = time.perf_counter() - start
 
     def _share_outputs(self) -> None:
         """Keep a reference that is the graph's own value once, where both have the same bits."""
@@ -126,10 +131,10 @@ class CudaInputBench(InputBench[Bound]):
             if alike and torch.equal(_bits(value), _bits(reference)):
                 self.reference[index] = value
 
-    @property
-    def checks_each(self) -> bool:
-        """Whether all values are few enough to be looked at after every run."""
-        return self.nbytes <= ALWAYS_CHECKED_BYTES
+    def checked_after(self, seconds: float) -> bool:
+        """Whether all values are looked at after a run that took ``seconds``."""
+        few = self.nbytes <= ALWAYS_CHECKED_BYTES
+        return few or self._checking_seconds <= CHECKING_SHARE * seconds
 
     @property
     def taken(self) -> int:

@@ -106,7 +106,8 @@ class Task:
     """What a child is asked: a request, of which ``pending`` candidates are left.
 
     ``fresh`` wants the facts and the cells of originals and controls first. After the first
-    ``singly`` candidates memory is checked each time, later after every :data:`CHECK_EVERY`. A
+    ``singly`` candidates memory is checked each time, later when that is cheap (see
+    ``CudaInputBench.checked_after``), at the latest after :data:`CHECK_EVERY`. A
     ``heavy`` one has a part of the memory to itself; it takes its turn among such.
     """
 
@@ -315,15 +316,16 @@ def _candidates(pipe: Connection, prepared: CudaInputBench, task: Task, held: li
     """
     for number, candidate in enumerate(task.pending, 1):
         start = time.perf_counter()
-        alone = prepared.checks_each or number <= task.singly
         found, spoilt = _attempt(prepared, candidate, task.request)
-        held.append((found, time.perf_counter() - start))
+        took = time.perf_counter() - start
+        held.append((found, took))
         if spoilt and len(held) > 1:
             held.clear()  # they are measured again, one by one
         if spoilt:
             pipe.send(Results(tuple(held), ended=spoilt))
             return False
-        if alone or number % CHECK_EVERY == 0 or number == len(task.pending):
+        alone = number <= task.singly or prepared.checked_after(took)
+        if alone or len(held) == CHECK_EVERY or number == len(task.pending):
             try:
                 prepared.require_sound()
             except CorruptedError:
