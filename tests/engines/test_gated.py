@@ -12,8 +12,9 @@ from kernelassay.engines.gated import gated
 from kernelassay.engines.local import LocalStation
 from kernelassay.execute.outputs import ended
 from kernelassay.execute.worker import Worker
+from kernelassay.gate_mutants import GateMutants
 from kernelassay.lazy import held
-from kernelassay.matrix import load
+from kernelassay.matrix import load, measured
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
 from kernelassay.protocols import PROTOCOLS
@@ -231,6 +232,18 @@ def test_a_lazy_run_asks_no_station_once_a_problem_is_planned(images, tmp_path, 
     monkeypatch.setattr(Session, "read_gate", lambda *_: None)
     assert measure(tmp_path / "again", images, cells="lazy") == digest
     assert len(runs.units) == len(names)
+
+
+def test_what_the_gate_ran_needlessly_does_not_count(again, images, tmp_path, monkeypatch):
+    """As it does before it knows that an input to come is not valid: results tell no difference."""
+    if again[2] != "lazy":
+        pytest.skip("with whole rows the gate runs no mutants")
+    monkeypatch.setattr(GateMutants, "wanted", lambda mutants, *_: mutants._mutants)
+    runs = Runs(monkeypatch)
+    assert measure(tmp_path / "s", images, cells="lazy") == again[1]
+    (plan,) = Session.open(tmp_path / "s").plans()
+    assert {name for _, name in runs.cells} >= {m["id"] for m in plan["mutants"] if measured(m)}
+    assert runs.units == []
 
 
 def test_lazy_cells_score_as_whole_rows_do(images, tmp_path):
