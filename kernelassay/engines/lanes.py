@@ -132,7 +132,7 @@ class Lane(threading.Thread):
         if stored is None:
             return {}
         cells = map(Cell.from_row, stored.to_pylist())
-        return gated(made, cells, ordered=self._options.cells == LAZY)
+        return gated(made, cells, ordered=self._options.gates_mutants)
 
     def _gate_units(self, problem: Problem) -> Mapping[str, UnitTiming]:
         stored = self._session.read_timing(problem.id, PLAN)
