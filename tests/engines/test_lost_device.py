@@ -85,6 +85,25 @@ def test_an_original_without_an_image_is_the_machines_doing_if_the_compiler_was_
         assert type(raised.value) is kind
 
 
+def test_a_unit_is_not_lost_with_the_run_for_a_compiler_that_was_ended(station, monkeypatch):
+    """Its kernels were built in planning; it may be that their images were deleted since."""
+    text = "__global__ void k(float* y) {}\nvoid launch(float* y) { k<<<1, 1>>>(y); }\n"
+    plan = {
+        "calls": [{"id": "k00", "styles": ["plain"], "sources": {"plain": text}}],
+        "inputs": [{"id": SPEC.id, "spec": SPEC.to_json(), "valid": True}],
+        "benign": [],
+        "mutants": [],
+    }
+    for transient, kind in ((True, WorkLostError), (False, RuntimeError)):
+        failure = BuildFailure("stopped", transient=transient)
+        tools = SimpleNamespace(build=lambda texts, made=failure: dict.fromkeys(texts, made))
+        monkeypatch.setattr(station, "_engine", LocalEngine(tools))
+        monkeypatch.setattr(station, "_task", lambda function, *arguments: function(*arguments))
+        with pytest.raises((WorkLostError, RuntimeError)) as raised:
+            station.measure(RELU, plan, plan["inputs"][0], [], lambda cell: None)
+        assert type(raised.value) is kind
+
+
 def test_an_input_is_not_rejected_for_it(station, monkeypatch):
     station._open = RELU.id
     monkeypatch.setattr(station, "_built", lambda plan: {})
