@@ -161,20 +161,25 @@ def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
     """The matrices of all admitted problems of a session, or of several joined.
 
     With ``partial`` the problems that are finished, else all must be. Raises
-    :class:`SessionError` if units are missing, :class:`NothingToTestError` if no problem was
-    admitted.
+    :class:`SessionError` if units are missing, :class:`NothingToTestError` if no problem is
+    admitted and finished.
     """
-    if not partial:
-        unfinished = session.unfinished()
-        if unfinished:
-            total = len(session.problems)
-            raise SessionError(
-                f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
-                where=session.name,
-                hint="start the run again with the same command to complete it, or add --partial",
-            )
+    unfinished = session.unfinished()
+    if unfinished and not partial:
+        total = len(session.problems)
+        raise SessionError(
+            f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
+            where=session.name,
+            hint="start the run again with the same command to complete it, or add --partial",
+        )
     finished = session.finished_plans()
     matrices = tuple(_problem(session, plan) for plan in finished if not plan["refused"])
+    if unfinished and not matrices:
+        raise NothingToTestError(
+            f"no admitted problem is finished yet; {len(unfinished)} not finished",
+            where=session.name,
+            hint="wait for the run, or start it again with the same command",
+        )
     if not matrices:
         raise NothingToTestError(
             "no problem was admitted",

@@ -156,3 +156,14 @@ def test_a_survivor_may_be_proven_wrong_at_a_tighter_tolerance_alone(tmp_path):
 def test_a_directory_that_is_no_session_ends_with_an_error(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="not a session directory"):
         printed(monkeypatch, capsys, tmp_path)
+
+
+def test_a_run_that_has_finished_nothing_is_not_one_that_admits_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    Session.create(tmp_path / "s", {"problems": {SOFTMAX: "d"}}).close()
+    with pytest.raises(SystemExit, match="is finished yet; 1 not finished"):
+        printed(monkeypatch, capsys, tmp_path / "s")
+    Session.create(tmp_path / "none", {"problems": {}}).close()
+    with pytest.raises(SystemExit, match="no problem was admitted"):
+        printed(monkeypatch, capsys, tmp_path / "none")
