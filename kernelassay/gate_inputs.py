@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelassay import gate, population, styles
-from kernelassay.cell import LAUNCH_FAILURE, OK, OUT_OF_MEMORY, TIMEOUT, Cell
+from kernelassay.cell import INFRASTRUCTURE, LAUNCH_FAILURE, OK, OUT_OF_MEMORY, TIMEOUT, Cell
 from kernelassay.errors import DeviceError
 from kernelassay.execute.bench import BENIGN, ORIGINAL
 from kernelassay.execute.messages import Arguments
@@ -17,7 +17,8 @@ from kernelassay.gate_mutants import GateMutants
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 
-_OVERTAXED = (TIMEOUT, LAUNCH_FAILURE, OUT_OF_MEMORY)
+# Of infrastructure is what a whole device has too little memory for: to run it, or what follows it.
+_OVERTAXED = (TIMEOUT, LAUNCH_FAILURE, OUT_OF_MEMORY, INFRASTRUCTURE)
 
 Measured = Callable[[InputSpec, UnitResult], None]
 """Is told of each input that the gate has measured."""

@@ -39,7 +39,9 @@ def straying(error: float) -> Cell:
     return replace(ended(cell.OK), seen=verdict, poisoned=verdict, exact=verdict)
 
 
-@pytest.mark.parametrize("outcome", [cell.TIMEOUT, cell.LAUNCH_FAILURE, cell.OUT_OF_MEMORY])
+@pytest.mark.parametrize(
+    "outcome", [cell.TIMEOUT, cell.LAUNCH_FAILURE, cell.OUT_OF_MEMORY, cell.INFRASTRUCTURE]
+)
 def test_a_variant_that_asks_for_too_much_is_left_out(outcome):
     assert left(ended(outcome)) == (f"ends with {outcome} at official sizes", 0)
 
