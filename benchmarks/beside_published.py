@@ -94,6 +94,8 @@ def conditions(done: Finished) -> list[str]:
     sample, benign = first["sample"], first["benign"]
     cuda = first.get("cuda") or {}
     official = all(matrix.plan["problem"]["official_shape"] for matrix in done.matrices)
+    # The switches are PyTorch's own, which only a GPU heeds.
+    tf32 = [name for name, on in first.get("tf32", {}).items() if on and cuda]
     shapes = "" if official else " (not the official shapes)"
     facts = {
         "KernelBench commit": first.get("kernelbench_commit", "not a checkout"),
@@ -105,7 +107,7 @@ def conditions(done: Finished) -> list[str]:
         "sizes": f"{first['scale']}{shapes}; battery {'quick' if first.get('quick') else 'full'}",
         "executor": first.get("executor", "cpu"),
         "inputs drawn on": cuda.get("draw", "cpu"),
-        "TF32 of references": ", ".join(k for k, v in first.get("tf32", {}).items() if v) or "off",
+        "TF32 of references": ", ".join(tf32) or "off",
         "identity by": first.get("identity"),
     }
     lines = [f"{name + ':':20}{value}" for name, value in facts.items()]

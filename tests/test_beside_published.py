@@ -84,6 +84,15 @@ def test_the_conditions_say_of_how_many_kernels_the_counts_are(
     assert (said["mutants:"], said["correct variants:"]) == ([mutants], [variants])
 
 
+@pytest.mark.parametrize(("cuda", "expected"), [({}, "off"), ({"cuda": {"tf32": 1}}, "cudnn")])
+def test_a_switch_that_only_a_gpu_heeds_is_off_on_the_cpu(
+    tmp_path, monkeypatch, capsys, cuda, expected
+):
+    session(tmp_path / "s", problem=SOFTMAX, manifest={"tf32": {"cudnn": True}, **cuda})
+    said = rows(printed(monkeypatch, capsys, tmp_path / "s"), "Conditions")
+    assert said["TF32 of references: " + expected] == []
+
+
 def test_what_a_run_has_not_finished_is_named_and_left_out(tmp_path, monkeypatch, capsys):
     store = session(tmp_path / "s", problem=SOFTMAX, manifest=BOTH)
     whole = printed(monkeypatch, capsys, tmp_path / "s")
