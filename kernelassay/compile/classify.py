@@ -273,7 +273,7 @@ def _host_images(
                 line = line_of(text, stray.start)
                 images[key] = Image("", f"line {line}: error: {stray.text!r} has no partner")
             else:
-                images[key] = Image("", _first_error(made))
+                images[key] = Image("", _first_error(made), transient=made.transient)
             store.store({keys[key]: images[key]})
         if progress is not None:
             progress(len(images), len(texts))

@@ -12,6 +12,7 @@ from kernelassay.compile.batch import Refusal
 from kernelassay.engines import WorkLostError
 from kernelassay.engines.local import LocalEngine, LocalStation
 from kernelassay.errors import DeviceError, KernelassayError
+from kernelassay.execute.cpu import build as cpu_build
 from kernelassay.execute.outputs import ended
 from kernelassay.execute.worker import UnitResult, Worker
 from kernelassay.gate_inputs import gate_inputs
@@ -67,6 +68,28 @@ def test_a_problem_is_not_refused_for_a_compiler_that_was_ended(tmp_path, monkey
     source = "__global__ void k(float* y) {}\nvoid launch(float* y) { k<<<1, 1>>>(y); }\n"
     with pytest.raises(DeviceError, match="stopped after 62 s"):
         classify.classify(source, [], cache=tmp_path, backend="nvrtc")
+
+
+def test_nor_for_a_host_compiler_and_a_mutant_is_not_stillborn_for_it(tmp_path, monkeypatch):
+    source = (
+        "__global__ void k(float* y) { y[0] = 1; }\nvoid launch(float* y) { k<<<1, 1>>>(y); }\n"
+    )
+    mutant = source.replace("= 1", "= 2")
+    of_host = cpu_build.image_bytes
+
+    def statuses(*ended):
+        def made(text, compiler):
+            stopped = any(word in text for word in ended)
+            return BuildFailure("signal 9", transient=True) if stopped else of_host(text, compiler)
+
+        monkeypatch.setattr(cpu_build, "image_bytes", made)
+        found = classify.classify(source, [("m", mutant)], cache=tmp_path, backend="host")
+        return found["m"].status, found["m"].reason
+
+    with pytest.raises(DeviceError, match="signal 9"):
+        statuses("= 1", "= 2")
+    assert statuses("= 2") == (classify.DISTINCT, "no machine code to compare: signal 9")
+    assert statuses() == (classify.DISTINCT, "")
 
 
 def test_an_original_without_an_image_is_the_machines_doing_if_the_compiler_was_ended():

@@ -15,7 +15,7 @@ from kernelassay.execute.cpu import (
     find_compiler,
     unsupported_construct,
 )
-from kernelassay.execute.cpu.toolchain import Outcome
+from kernelassay.execute.cpu.toolchain import Outcome, run_commands
 from kernelassay.kernel import Launch, LaunchPlan, Memset, PointerArgument, Scratch
 from tests.execute.cpu_kernels import HALF_DOT, LAYERNORM, MATMUL, SOFTMAX, VADD
 
@@ -264,10 +264,36 @@ def test_the_environment_names_the_compiler(monkeypatch, compiler):
 
 
 def test_a_compiler_that_does_not_end_is_stopped():
-    from kernelassay.execute.cpu.toolchain import run_commands
-
     outcome = run_commands((("/bin/sh", "-c", "sleep 30"),), timeout_s=0.2)
     assert (outcome.ok, outcome.final) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("script", "final"),
+    [
+        ("kill -KILL $$", False),
+        ("kill -TERM $$", False),
+        ("kill -SEGV $$", True),
+        ("echo 'g++: fatal error: Killed signal terminated program cc1plus' && exit 1", False),
+        ("echo 'clang++: error: unable to execute command: Killed' && exit 1", False),
+        ("echo 'k:3: error: expected a type' && exit 1", True),
+    ],
+)
+def test_a_compiler_that_was_ended_may_do_another_time(script, final):
+    outcome = run_commands((("/bin/sh", "-c", script),))
+    assert (outcome.ok, outcome.final) == (False, final)
+
+
+def test_what_a_compiler_was_ended_at_is_not_kept(compiler, tmp_path, monkeypatch):
+    sources = {"k": VADD + HOST}
+    with monkeypatch.context() as ended:
+        ended.setattr(build, "run_commands", lambda commands: Outcome(False, "signal 9", False))
+        assert build_images(sources, tmp_path, compiler)["k"] == BuildFailure(
+            "signal 9", transient=True
+        )
+        assert build.image_bytes(sources["k"], compiler) == BuildFailure("signal 9", transient=True)
+    assert isinstance(build_images(sources, tmp_path, compiler)["k"], Image)
+    assert isinstance(build.image_bytes(sources["k"], compiler), bytes)
 
 
 TWO_STEPS = r"""

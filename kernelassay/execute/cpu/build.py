@@ -142,7 +142,11 @@ def image_bytes(source: str, compiler: Compiler) -> bytes | BuildFailure:
         unit.write_text(f'#include "shim.h"\n{prepared.text}')
         library = Path(scratch) / "unit.so"
         outcome = run_commands(compiler.image_commands(unit, library, _SHIM, checked=False))
-        return library.read_bytes() if outcome.ok else BuildFailure(outcome.log[:_LOG_LIMIT])
+        return library.read_bytes() if outcome.ok else _failure(outcome)
+
+
+def _failure(outcome: Outcome) -> BuildFailure:
+    return BuildFailure(outcome.log[:_LOG_LIMIT], transient=not outcome.final)
 
 
 def _prepare(digest: str, source: str) -> _Unit | BuildFailure:
@@ -176,8 +180,8 @@ def _build(cache: _Cache, units: Sequence[_Unit]) -> dict[str, Image | BuildFail
             hint="free some space and start the run again with the same command",
         )
     if len(units) == 1:
-        failure = BuildFailure(outcome.log[:_LOG_LIMIT])
-        if outcome.final:
+        failure = _failure(outcome)
+        if not failure.transient:
             cache.write(units[0].digest, failure)
         return {units[0].digest: failure}
     named = set(re.findall(r"^(k[0-9a-f]{20})(?:_end)?:\d", outcome.log, re.MULTILINE))

@@ -112,6 +112,12 @@ Command = tuple[str, ...]
 Steps = tuple[Command, ...]
 
 
+# Sent by a person, or by the system that has no memory left; not what a compiler's fault raises.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
+# What g++ and clang++ say when that happens to a process of theirs.
+_KILLED = re.compile(r"(Killed|Terminated) signal terminated program|execute command: Killed")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a compiler run ended; ``final`` is false when a repetition might end otherwise."""
@@ -197,9 +203,8 @@ def run_commands(commands: Steps, *, timeout_s: float = 60, memory_mib: int = 40
             process.communicate()
             return Outcome(False, f"the compiler did not end within {timeout_s:g} s", final=False)
         if process.returncode < 0:
-            return Outcome(
-                False, f"the compiler died of signal {-process.returncode}\n{log}", False
-            )
+            what = f"the compiler died of signal {-process.returncode}\n{log}"
+            return Outcome(False, what, final=-process.returncode not in _FROM_OUTSIDE)
         if process.returncode:
-            return Outcome(False, log, final=True)
+            return Outcome(False, log, final=_KILLED.search(log) is None)
     return Outcome(True, "", final=True)
