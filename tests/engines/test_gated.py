@@ -107,7 +107,7 @@ def measure(root, images, rules=RULES, cells="rows", reporter=None, name=NAME, i
     problems = tuple(p for p in suite_problems() if p.id == name)
     backend = campaigns.identity_backend()
     options = PlanOptions(
-        select(rules), quick=True, backend=backend, max_inputs=inputs, sample=60, cells=cells
+        select(rules), quick=True, backend=backend, max_inputs=inputs, sample=30, cells=cells
     )
     campaign = campaigns.Campaign(problems, options, 1)
     session = Session.create(root, campaign.manifest())
@@ -259,7 +259,7 @@ def test_mutants_made_before_the_gate_are_told_apart_like_those_made_after_it(im
     found = []
     for cells in ("rows", "lazy"):
         root = tmp_path / cells
-        measure(root, images, ("boundary", "indexing"), cells, name="suite/matmul_square", inputs=1)
+        measure(root, images, ("boundary",), cells, name="suite/matmul_square", inputs=1)
         (plan,) = Session.open(root).plans()
         found.append([(m["id"], m["status"], m["image"]) for m in plan["mutants"]])
     assert found[0] == found[1]
