@@ -91,7 +91,7 @@ def short(text: str) -> str:
 def conditions(done: Finished) -> list[str]:
     """What the figures were measured with, from the manifests; the study's own beside."""
     first = done.session.sessions[0].manifest
-    sample = first["sample"]
+    sample, benign = first["sample"], first["benign"]
     cuda = first.get("cuda") or {}
     official = all(matrix.plan["problem"]["official_shape"] for matrix in done.matrices)
     shapes = "" if official else " (not the official shapes)"
@@ -100,6 +100,7 @@ def conditions(done: Finished) -> list[str]:
         "kernelassay": f"{first.get('version')}, {len(first.get('rules', ()))} rules",
         "styles with faults": ", ".join(first.get("styles", ())),
         "mutants": "all" if sample is None else f"a sample of at most {sample} per problem",
+        "correct variants": "all" if benign is None else f"at most {benign} per problem",
         "cells": first["cells"],
         "sizes": f"{first['scale']}{shapes}; battery {'quick' if first.get('quick') else 'full'}",
         "executor": first.get("executor", "cpu"),

@@ -52,6 +52,14 @@ class PlanOptions:
     benign: int | None = None
     cells: str = ROWS
 
+    @property
+    def gates_mutants(self) -> bool:
+        """Whether the gate runs the mutants, too, and all in a second order on the first input.
+
+        What is known of arguments must be known before that; of given inputs it is not.
+        """
+        return self.cells == LAZY and not self.given
+
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
@@ -129,8 +137,6 @@ def make_plan(
         progress("checking inputs")
         return GateMutants(mutants, specs)
 
-    # What is known of arguments must be known before the gate; of given inputs it is not.
-    ahead = options.cells == LAZY and not options.given
     base, calls = admit(
         problem,
         worker,
@@ -139,13 +145,14 @@ def make_plan(
         run=run,
         progress=progress,
         measured=measured,
-        mutated=mutated_ahead if ahead else None,
+        mutated=mutated_ahead if options.gates_mutants else None,
     )
     if base["refused"]:
         base["mutants"] = []
+        base.pop("generated", None)
         return base
     try:
-        if not ahead or any(record["not_admitted"] for record in base["calls"]):
+        if not options.gates_mutants or any(record["not_admitted"] for record in base["calls"]):
             mutate(base, calls)
     except DeviceError:
         raise

@@ -89,7 +89,10 @@ def runs_of(plan: Mapping[str, Any], without: Collection[str] = ()) -> dict[str,
 def candidates_of(
     plan: Mapping[str, Any], tools: Toolbox
 ) -> tuple[dict[str, Candidate], list[Candidate]]:
-    """The originals by id, and the benign variants and distinct mutants, with their images."""
+    """The originals by id, and the benign variants and distinct mutants, with their images.
+
+    Raises :class:`DeviceError` if the compiler was ended.
+    """
     sources = {
         (call["id"], style): call["sources"][style]
         for call in plan["calls"]
@@ -100,9 +103,12 @@ def candidates_of(
     distinct = [m for m in plan["mutants"] if _runs(m)]
     texts |= {m["id"]: mutant_text(m, sources[m["call"], m["style"]]) for m in distinct}
     images = tools.build(texts)
-    failed = [key for key, image in images.items() if isinstance(image, BuildFailure)]
+    failed = {k: image for k, image in images.items() if isinstance(image, BuildFailure)}
+    for key, failure in failed.items():
+        if failure.transient:
+            raise DeviceError(f"what was built before was not again: {failure.log}", where=key)
     if failed:
-        raise RuntimeError(f"images that built during planning no longer build: {failed[:3]}")
+        raise RuntimeError(f"images that built during planning no longer build: {[*failed][:3]}")
     built = {k: image for k, image in images.items() if not isinstance(image, BuildFailure)}
 
     def candidate(name: str, role: str, call: str, style: str) -> Candidate:

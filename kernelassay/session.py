@@ -31,6 +31,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kernelassay.cell import SCHEMA
 from kernelassay.errors import SessionError
 
 FORMAT = 2
@@ -254,12 +255,15 @@ class Session:
         """What :meth:`write_gate` stored, or ``None``; a damaged file is moved aside."""
         path = self._gate_path(problem)
         try:
-            return pq.read_table(path)
+            found = pq.read_table(path)
         except FileNotFoundError:
             return None
         except (OSError, pa.ArrowException):
+            found = None
+        if found is None or found.schema.names != SCHEMA.names:
             path.rename(path.with_suffix(".damaged"))
             return None
+        return found
 
     def _gate_path(self, problem: str) -> Path:
         return self.root / "gate" / f"{slug(problem)}.parquet"

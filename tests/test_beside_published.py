@@ -65,6 +65,25 @@ def test_ours_stand_beside_the_published_figures(tmp_path, monkeypatch, capsys):
     assert rows(sections, "6. ")[SOFTMAX] == ["6", "2", "1", "1", "28"]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "mutants", "variants"),
+    [
+        ({}, "all", "all"),
+        (
+            {"sample": 40, "benign": 0},
+            "a sample of at most 40 per problem",
+            "at most 0 per problem",
+        ),
+    ],
+)
+def test_the_conditions_say_of_how_many_kernels_the_counts_are(
+    tmp_path, monkeypatch, capsys, bounds, mutants, variants
+):
+    session(tmp_path / "s", problem=SOFTMAX, manifest=bounds)
+    said = rows(printed(monkeypatch, capsys, tmp_path / "s"), "Conditions")
+    assert (said["mutants:"], said["correct variants:"]) == ([mutants], [variants])
+
+
 def test_what_a_run_has_not_finished_is_named_and_left_out(tmp_path, monkeypatch, capsys):
     store = session(tmp_path / "s", problem=SOFTMAX, manifest=BOTH)
     whole = printed(monkeypatch, capsys, tmp_path / "s")

@@ -85,3 +85,12 @@ def test_options_that_do_not_fit_are_told_before_anything_is_executed(
     monkeypatch.setattr("kernelassay.cli.run.shrunk", shrunk)
     assert invoke(["run", "suite/relu", "--shrink", *options]) != 0
     assert reason in capsys.readouterr().err
+
+
+def test_the_address_of_a_cluster_in_the_environment_is_nothing_to_a_run_on_this_machine(
+    monkeypatch, tmp_path, capsys
+):
+    (tmp_path / "other").touch()
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert invoke(["run", "suite/relu", "--session", str(tmp_path)]) == 1
+    assert "the directory is not empty" in capsys.readouterr().err

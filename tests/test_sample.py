@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from kernelassay import campaign as campaigns
-from kernelassay.analysis.audit import audit_sessions
+from kernelassay import gate
+from kernelassay.analysis.audit import audit_sessions, sample_share
+from kernelassay.analysis.score import Share
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
 from kernelassay.population import sampled
@@ -78,3 +80,18 @@ def test_the_account_of_an_audit_closes_over_the_sample_and_says_so(sessions):
         assert result.account.generated == result.sample.count
         said = f"sample of {sample} of {result.sample.total} generated mutants"
         assert (said in out.getvalue()) == (sample is not None)
+
+
+def test_a_problem_that_is_refused_in_the_gate_is_no_part_of_a_sample(tmp_path, monkeypatch):
+    """With lazy cells its mutants were made before."""
+    monkeypatch.setattr(gate, "refusal", lambda *_, **__: "it strays")
+    relu = tuple(p for p in suite_problems() if p.id == "suite/relu")
+    backend = campaigns.identity_backend()
+    options = PlanOptions(select(["boundary"]), True, backend, 1, sample=2, cells="lazy")
+    session = Session.create(tmp_path / "s", campaigns.Campaign(relu, options, 1).manifest())
+    campaigns.run(campaigns.Campaign(relu, options, 1), session, Silent(), tmp_path / "images")
+    session.close()
+    (plan,) = session.plans()
+    assert "it strays" in plan["refused"]
+    assert (plan["mutants"], "generated" in plan) == ([], False)
+    assert sample_share([{**plan, "generated": 9}]) == Share(0, 0)

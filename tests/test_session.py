@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from kernelassay import cell
@@ -139,6 +140,13 @@ def test_a_truncated_file_of_the_gate_is_set_aside_and_counts_as_missing(tmp_pat
     assert session.read_gate("suite/a") is None
     assert path.with_suffix(".damaged").exists()
     assert session.read_gate("suite/a") is None
+
+
+def test_a_file_of_the_gate_that_holds_no_cells_is_set_aside_and_counts_as_missing(tmp_path):
+    session = make(tmp_path / "s", [])
+    session.write_gate("suite/a", pa.table({"candidate": ["b"], "outcome": ["ok"]}))
+    assert session.read_gate("suite/a") is None
+    assert [path.suffix for path in (tmp_path / "s" / "gate").iterdir()] == [".damaged"]
 
 
 def test_a_damaged_plan_is_named(tmp_path):

@@ -176,8 +176,9 @@ def audit_sessions(
 
 
 def sample_share(plans: Sequence[Mapping[str, Any]]) -> Share:
-    """The mutants that plans hold, of those generated: a run may take a sample."""
-    counts = [(len(p["mutants"]), p.get("generated", len(p["mutants"]))) for p in plans]
+    """The mutants that plans hold, of those generated for them: a run may take a sample."""
+    used = [p for p in plans if not p["refused"]]
+    counts = [(len(p["mutants"]), p.get("generated", len(p["mutants"]))) for p in used]
     return Share(sum(taken for taken, _ in counts), sum(total for _, total in counts))
 
 

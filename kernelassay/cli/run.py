@@ -151,7 +151,6 @@ class ProgressLines:
 @click.option(
     "--ray-address",
     metavar="HOST:PORT",
-    envvar="RAY_ADDRESS",
     help="The Ray cluster, by default the environment's RAY_ADDRESS; without either, a cluster is"
     " started on this machine for the run.",
 )
@@ -199,7 +198,7 @@ def run(
     from kernelassay.styles import choose
 
     where = chosen_executor(executor, draw, tf32, devices)
-    if ray_address and engine != "ray":
+    if ray_address is not None and engine != "ray":
         raise UsageError("--ray-address: of no meaning on this machine", hint="add --engine ray")
     if engine == "ray" and devices:
         raise UsageError(

@@ -132,7 +132,7 @@ class Lane(threading.Thread):
         if stored is None:
             return {}
         cells = map(Cell.from_row, stored.to_pylist())
-        return gated(made, cells, ordered=self._options.cells == LAZY)
+        return gated(made, cells, ordered=self._options.gates_mutants)
 
     def _gate_units(self, problem: Problem) -> Mapping[str, UnitTiming]:
         stored = self._session.read_timing(problem.id, PLAN)
@@ -167,7 +167,9 @@ class Lane(threading.Thread):
         problem = work.problem
         implied = work.ledger.implied(record["id"]) if work.ledger else {}
         gate = work.gated.get(record["id"], Gated())
-        measured = {done.candidate for done in (*gate.cells, *unit.cells)}
+        # While it did not know all inputs, the gate may have run what is needless.
+        ahead = [done for done in gate.cells if done.candidate not in implied]
+        measured = {done.candidate for done in (*ahead, *unit.cells)}
         wanted = [name for name in work.candidates if name not in measured | implied.keys()]
 
         def on_cell(done: Cell) -> None:
@@ -181,20 +183,16 @@ class Lane(threading.Thread):
             fixed = Fixed(gate.fixed, UnitTiming(Timing(), known.work if known else None))
         if self._agenda.stopped.is_set():
             return
-        rest = [
-            Cell.implied(name, record["id"], reason)
-            for name, reason in implied.items()
-            if name not in measured
-        ]
-        found = [*gate.cells, *unit.cells, *rest]
+        rest = [Cell.implied(name, record["id"], reason) for name, reason in implied.items()]
+        found = [*ahead, *unit.cells, *rest]
         if len(found) != len(work.candidates):
             raise RuntimeError(
                 f"{problem.id} {record['id']}: {len(unit.cells)} cells of"
-                f" {len(work.candidates)} candidates, {len(gate.cells)} by the gate,"
+                f" {len(work.candidates)} candidates, {len(ahead)} by the gate,"
                 f" {len(rest)} implied"
             )
-        if gate.cells:
-            self._reporter.cells_done(problem.id, len(gate.cells))
+        if ahead:
+            self._reporter.cells_done(problem.id, len(ahead))
         self._session.write_timing(problem.id, record["id"], fixed.timing.to_json())
         cells = cell.table([*fixed.cells, *found])
         self._session.write_cells(problem.id, record["id"], cells)

@@ -123,10 +123,10 @@ class LocalStation:
         """As in :class:`Station`."""
         self._forget()
         self._kernels = self._engine.kernels(problem.id)
-        originals = self._built(plan)
-        if self._open != problem.id:
-            self._reopen(problem)
         try:
+            originals = self._built(plan)
+            if self._open != problem.id:
+                self._reopen(problem)
             unit = self._worker.measure(
                 plans.spec_of(record),
                 originals,

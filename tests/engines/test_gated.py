@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 
 import pytest
+import torch
 
 from kernelassay import campaign as campaigns
 from kernelassay.analysis.score import mutant_facts
@@ -12,10 +13,13 @@ from kernelassay.engines.gated import gated
 from kernelassay.engines.local import LocalStation
 from kernelassay.execute.outputs import ended
 from kernelassay.execute.worker import Worker
+from kernelassay.gate_mutants import GateMutants
+from kernelassay.inputs import GIVEN, InputSpec
 from kernelassay.lazy import held
-from kernelassay.matrix import load
+from kernelassay.matrix import load, measured
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
+from kernelassay.problem import load as load_problem
 from kernelassay.protocols import PROTOCOLS
 from kernelassay.session import Session, first_input, inputs_of
 from kernelassay.suite import suite_problems
@@ -103,11 +107,17 @@ def test_nothing_is_known_of_an_input_that_the_gate_did_not_measure():
 # ---- campaigns ----------------------------------------------------------------------------------
 
 
-def measure(root, images, rules=RULES, cells="rows", reporter=None, name=NAME, inputs=8):
+def measure(root, images, rules=RULES, cells="rows", reporter=None, name=NAME, inputs=8, given=()):
     problems = tuple(p for p in suite_problems() if p.id == name)
     backend = campaigns.identity_backend()
     options = PlanOptions(
-        select(rules), quick=True, backend=backend, max_inputs=inputs, sample=30, cells=cells
+        select(rules),
+        quick=True,
+        backend=backend,
+        max_inputs=inputs,
+        given=given,
+        sample=30,
+        cells=cells,
     )
     campaign = campaigns.Campaign(problems, options, 1)
     session = Session.create(root, campaign.manifest())
@@ -231,6 +241,36 @@ def test_a_lazy_run_asks_no_station_once_a_problem_is_planned(images, tmp_path, 
     monkeypatch.setattr(Session, "read_gate", lambda *_: None)
     assert measure(tmp_path / "again", images, cells="lazy") == digest
     assert len(runs.units) == len(names)
+
+
+def test_with_inputs_handed_over_a_lazy_run_begins_like_one_of_whole_rows(
+    images, tmp_path, monkeypatch
+):
+    """The gate runs no mutants then, and nothing in another order: the run makes up for both."""
+    (problem,) = (p for p in suite_problems() if p.id == NAME)
+    torch.save(load_problem(problem).draw(3), tmp_path / "x.pt")
+    given = (InputSpec("given-0", "given", 0, f"{GIVEN}{tmp_path / 'x.pt'}"),)
+    runs = Runs(monkeypatch)
+    measure(tmp_path / "s", images, cells="lazy", inputs=1, given=given)
+    (plan,) = Session.open(tmp_path / "s").plans()
+    first, other = (record["id"] for record in inputs_of(plan))
+    assert other == "given-0"
+    expected = {
+        (where, b["id"]): 1 + (where == first) for where in (first, other) for b in plan["benign"]
+    }
+    assert runs.benign() == expected
+
+
+def test_what_the_gate_ran_needlessly_does_not_count(again, images, tmp_path, monkeypatch):
+    """As it does before it knows that an input to come is not valid: results tell no difference."""
+    if again[2] != "lazy":
+        pytest.skip("with whole rows the gate runs no mutants")
+    monkeypatch.setattr(GateMutants, "wanted", lambda mutants, *_: mutants._mutants)
+    runs = Runs(monkeypatch)
+    assert measure(tmp_path / "s", images, cells="lazy") == again[1]
+    (plan,) = Session.open(tmp_path / "s").plans()
+    assert {name for _, name in runs.cells} >= {m["id"] for m in plan["mutants"] if measured(m)}
+    assert runs.units == []
 
 
 def test_lazy_cells_score_as_whole_rows_do(images, tmp_path):

@@ -30,10 +30,10 @@ def broken(*_, **__):
 
 
 @pytest.fixture
-def station():
+def station(tmp_path):
     worker = Worker(None)
     worker._send, worker._reopen, worker._receive = lambda message: None, lambda: None, broken
-    return LocalStation(LocalEngine(SimpleNamespace(cache=None)), worker)
+    return LocalStation(LocalEngine(SimpleNamespace(cache=tmp_path, settings=())), worker)
 
 
 def test_a_problem_is_not_refused_for_it(station):
@@ -82,6 +82,25 @@ def test_an_original_without_an_image_is_the_machines_doing_if_the_compiler_was_
     for transient, kind in ((True, DeviceError), (False, KernelassayError)):
         with pytest.raises(KernelassayError, match="does not build: stopped") as raised:
             correct_kernels("p", [call], Tools(transient), ("optimised",), rewrites=False)
+        assert type(raised.value) is kind
+
+
+def test_a_unit_is_not_lost_with_the_run_for_a_compiler_that_was_ended(station, monkeypatch):
+    """Its kernels were built in planning; it may be that their images were deleted since."""
+    text = "__global__ void k(float* y) {}\nvoid launch(float* y) { k<<<1, 1>>>(y); }\n"
+    plan = {
+        "calls": [{"id": "k00", "styles": ["plain"], "sources": {"plain": text}}],
+        "inputs": [{"id": SPEC.id, "spec": SPEC.to_json(), "valid": True}],
+        "benign": [],
+        "mutants": [],
+    }
+    for transient, kind in ((True, WorkLostError), (False, RuntimeError)):
+        failure = BuildFailure("stopped", transient=transient)
+        tools = SimpleNamespace(build=lambda texts, made=failure: dict.fromkeys(texts, made))
+        monkeypatch.setattr(station, "_engine", LocalEngine(tools))
+        monkeypatch.setattr(station, "_task", lambda function, *arguments: function(*arguments))
+        with pytest.raises((WorkLostError, RuntimeError)) as raised:
+            station.measure(RELU, plan, plan["inputs"][0], [], lambda cell: None)
         assert type(raised.value) is kind
 
 

@@ -262,6 +262,18 @@ def test_what_the_whole_device_does_not_do_for_is_told(heavy):
     assert kinds(found[2:])[1:] == ["a", cell.OUT_OF_MEMORY, "b"]
 
 
+@pytest.mark.parametrize("shares", [0, 3])
+def test_what_has_a_part_of_the_memory_is_not_prepared_by_the_process_that_stands_by(
+    replies, monkeypatch, shares
+):
+    monkeypatch.setattr(workbench, "shares_of", lambda need, total, lanes: shares)
+    told = []
+    monkeypatch.setattr(Scripted, "tell", lambda self, wish: told.append(wish))
+    scripts = [[FACTS, FIXED, results("a", ended=FAULT)], [results("b"), Released()]]
+    replies(scripts, "ab")
+    assert bool(told) == (shares == 0)
+
+
 def test_room_is_left_when_the_process_is_lost_instead_of_giving_memory_back(heavy):
     heavy([[FACTS, FIXED, results("a"), ChildDiedError("signal SIGKILL")]], "a")
 

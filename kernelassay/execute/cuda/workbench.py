@@ -172,7 +172,7 @@ class CudaWorkbench:
         sent, deaths = False, 0
         while True:
             try:
-                child = self._living(request.spec)
+                child = self._covered(request.spec)
                 child.send(self._task(request, (), fresh=True))
                 facts = child.receive(INPUT_SECONDS)
                 if not sent:
@@ -201,7 +201,7 @@ class CudaWorkbench:
 
     def _next(self, request: Measure, pending: tuple[Any, ...], singly: int) -> Iterator[Any]:
         """Cells of pending candidates from a living child, until all are done or it dies."""
-        child = self._living(request.spec)
+        child = self._covered(request.spec)
         child.send(self._task(request, pending, singly=singly))
         left = len(pending)
         while left:
@@ -236,7 +236,7 @@ class CudaWorkbench:
         """The shares of the device that an input takes. Raises ``DeviceError`` without one."""
         need = peak_bytes(self.bench.traced_for(spec))
         try:
-            total = self._living(spec).total_bytes
+            total = self._living().total_bytes
         except ChildDiedError as death:
             self._end()
             raise DeviceError(f"the process that uses the device ended: {death}") from None
@@ -263,20 +263,26 @@ class CudaWorkbench:
 
     # ---- children ------------------------------------------------------------------------------
 
-    def _living(self, spec: InputSpec) -> Child:
-        """The child, or the one that stands by in its place.
-
-        One stands by once a kernel of the problem has faulted: a context takes memory.
-        """
+    def _living(self) -> Child:
+        """The child, or the one that stands by in its place."""
         if self._child is None:
             self._child, self._spare = self._spare or self._fork(), None
             self._child.wait_until_ready()
+        return self._child
+
+    def _covered(self, spec: InputSpec) -> Child:
+        """The child, with another one that stands by once a kernel of the problem has faulted.
+
+        That one prepares the input, too, if it may be there twice: what has a part of the memory
+        may not, and what is of full size should not.
+        """
+        child = self._living()
         if self._faulty:
             if self._spare is None:
                 self._spare = self._fork()
-            if spec.overrides or not self._options.official:  # two of a full size may be too many
+            if not self._room.held and (spec.overrides or not self._options.official):
                 self._spare.tell(Prepare(spec))
-        return self._child
+        return child
 
     def _lose(self, why: str) -> None:
         self._faulty = True
