@@ -154,6 +154,8 @@ def run(
     for lane in lanes:
         if lane.failure:
             raise lane.failure
+    if isinstance(engine, LocalEngine):
+        engine.forget()
 
 
 def total_cells(plans: Sequence[dict[str, Any]]) -> int:

@@ -12,7 +12,7 @@ from kernelassay.cell import INFRASTRUCTURE, LAUNCH_FAILURE, OK, OUT_OF_MEMORY, 
 from kernelassay.errors import DeviceError
 from kernelassay.execute.bench import BENIGN, ORIGINAL
 from kernelassay.execute.messages import Arguments
-from kernelassay.execute.worker import UnitResult, Worker
+from kernelassay.execute.worker import UnitResult, UnitRunner
 from kernelassay.gate_mutants import GateMutants
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
@@ -27,7 +27,7 @@ Measured = Callable[[InputSpec, UnitResult], None]
 def gate_inputs(
     base: dict[str, Any],
     problem: Problem,
-    worker: Worker,
+    worker: UnitRunner,
     correct: population.CorrectKernels,
     specs: Sequence[InputSpec],
     measured: Measured,

@@ -16,7 +16,7 @@ from kernelassay.compile.fixed import Known, Sizes, multiples, ties
 from kernelassay.errors import DeviceError, KernelassayError, UnsupportedError
 from kernelassay.execute.bench import MUTANT
 from kernelassay.execute.messages import Arguments, CallInfo
-from kernelassay.execute.worker import Worker
+from kernelassay.execute.worker import UnitRunner
 from kernelassay.gate_inputs import Measured, gate_inputs
 from kernelassay.gate_mutants import GateMutants
 from kernelassay.input_shapes import Small
@@ -91,7 +91,7 @@ def run_here(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def make_plan(
     problem: Problem,
-    worker: Worker,
+    worker: UnitRunner,
     tools: Toolbox,
     options: PlanOptions,
     *,
@@ -163,7 +163,7 @@ def make_plan(
 
 def admit(
     problem: Problem,
-    worker: Worker,
+    worker: UnitRunner,
     tools: Toolbox,
     options: GateOptions,
     *,

@@ -8,7 +8,8 @@ Layout (a contract)::
     cells/<problem>/<input>.parquet   one finished unit of work
     gate/<problem>.parquet      cells measured while planning; optional, outside the digest
     timings/<problem>/*.json    how long planning and units took; optional, outside the digest
-    images/                     cache of compiled code; may be deleted at any time
+    images/                     cache of compiled code, and of inputs measured for plans to come;
+                                may be deleted at any time
     mutants.parquet, inputs.parquet   the plans as tables, written when a run ends
 
 Every file is written whole under another name and renamed, so what exists is complete. Resume

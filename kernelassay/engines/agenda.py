@@ -193,6 +193,6 @@ def _require_hope(losses: int, name: str, reason: str) -> None:
         raise EngineError(
             f"lost {losses} times in a row without a new result: {reason}",
             where=name,
-            hint="does it need more memory than a node has? what is finished is kept, and the same"
-            " command resumes",
+            hint="does it need more memory than a node has, or does a device fail (`nvidia-smi`)?"
+            " what is finished is kept, and the same command resumes",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from kernelassay import plan as plans
 from kernelassay.cell import Cell
+from kernelassay.engines.remembered import RememberingWorker
 from kernelassay.engines.station import Fixed, OnCell, OnStep, Planned, WorkLostError
 from kernelassay.errors import DeviceError, ProblemError
 from kernelassay.execute.bench import Candidate
@@ -24,6 +26,9 @@ from kernelassay.problem import Problem
 from kernelassay.session import first_input
 from kernelassay.tasks import TaskDiedError, run_task
 from kernelassay.timing import PlanClock
+
+UNITS = "units"
+"""The folder in a cache of what was measured of problems whose planning is under way."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -51,6 +56,10 @@ class LocalEngine:
         """A station whose worker starts with the first work."""
         return LocalStation(self, Worker(self.tools.on_device(next(self._devices))))
 
+    def forget(self) -> None:
+        """Delete what was measured of problems whose planning was under way: all are planned."""
+        shutil.rmtree(self.tools.cache / UNITS, ignore_errors=True)
+
     def kernels(self, problem: str) -> _Kernels:
         """The kernels of a problem, for as long as a station holds them; perhaps not built yet."""
         with self._lock:
@@ -69,6 +78,7 @@ class LocalStation:
         self._stopped = threading.Event()
         self._open = ""  # the id of the problem that the worker has open
         self._kernels = _Kernels()
+        self._planned: RememberingWorker | None = None
 
     def ready(self, over: threading.Event) -> bool:
         """Always at once."""
@@ -76,8 +86,11 @@ class LocalStation:
 
     def plan(self, problem: Problem, options: PlanOptions, on_step: OnStep) -> Planned:
         """As in :class:`Station`."""
+        self._forget()
         self._open = problem.id
         clock = PlanClock(on_step)
+        tools = self._engine.tools
+        remembering = RememberingWorker(self._worker, tools.cache / UNITS, problem, tools.settings)
         gate: list[Cell] = []
 
         def measured(spec: InputSpec, unit: UnitResult) -> None:
@@ -87,7 +100,7 @@ class LocalStation:
         try:
             made = plans.make_plan(
                 problem,
-                self._worker,
+                remembering,
                 self._engine.tools,
                 options,
                 run=self._task,
@@ -96,6 +109,7 @@ class LocalStation:
             )
         except DeviceError as error:
             raise WorkLostError(str(error)) from error
+        self._planned = remembering
         return Planned(made, clock.stop(), gate)
 
     def measure(
@@ -107,6 +121,7 @@ class LocalStation:
         on_cell: OnCell,
     ) -> Fixed:
         """As in :class:`Station`."""
+        self._forget()
         self._kernels = self._engine.kernels(problem.id)
         try:
             originals = self._built(plan)
@@ -133,6 +148,12 @@ class LocalStation:
     def close(self) -> None:
         """End the worker."""
         self._worker.close()
+
+    def _forget(self) -> None:
+        """Delete what planning left: who goes on to other work has written the plan."""
+        if self._planned is not None:
+            self._planned.forget()
+            self._planned = None
 
     def _task(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:

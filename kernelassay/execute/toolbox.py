@@ -63,6 +63,10 @@ class Toolbox(Protocol):
     def cubins(self) -> bool:
         """Whether it runs cubins, so that those made to tell mutants apart are worth keeping."""
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What a cell depends on besides the problem, the input and the kernels."""
+
     def build(self, sources: Mapping[str, str]) -> Mapping[str, AnyImage | BuildFailure]:
         """Images (or failures) by key."""
 
@@ -90,6 +94,11 @@ class CpuToolbox:
         """With this machine's compiler. Raises ``ToolchainError`` if there is none that works."""
         compiler = find_compiler()
         return cls(compiler, build_runtime(compiler, cache), cache)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """See :class:`Toolbox`."""
+        return ("cpu", self.compiler.version)
 
     @property
     def cubins(self) -> bool:

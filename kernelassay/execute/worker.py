@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelassay import cell
 from kernelassay.cell import Cell
@@ -63,6 +63,27 @@ class UnitResult:
     def timed(self) -> UnitTiming:
         """What a session keeps of the unit's seconds."""
         return UnitTiming(self.timing, self.facts.work if self.facts else None)
+
+
+class UnitRunner(Protocol):
+    """What planning asks of a worker; see :class:`Worker`."""
+
+    def open(self, problem: Problem) -> tuple[CallInfo, ...]:
+        """Load a problem."""
+
+    def battery(self, size: str, small: Small | None = None) -> Trials:
+        """The inputs of the open problem."""
+
+    def measure(
+        self,
+        spec: InputSpec,
+        originals: Mapping[str, Candidate],
+        candidates: Sequence[Candidate],
+        *,
+        check_order: bool = False,
+        on_cell: Callable[[Cell], None] = lambda _: None,
+    ) -> UnitResult:
+        """Run candidates on one input."""
 
 
 class WorkerDiedError(Exception):

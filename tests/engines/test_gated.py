@@ -116,7 +116,7 @@ def measure(root, images, rules=RULES, cells="rows", reporter=None, name=NAME, i
         backend=backend,
         max_inputs=inputs,
         given=given,
-        sample=60,
+        sample=30,
         cells=cells,
     )
     campaign = campaigns.Campaign(problems, options, 1)
@@ -299,7 +299,7 @@ def test_mutants_made_before_the_gate_are_told_apart_like_those_made_after_it(im
     found = []
     for cells in ("rows", "lazy"):
         root = tmp_path / cells
-        measure(root, images, ("boundary", "indexing"), cells, name="suite/matmul_square", inputs=1)
+        measure(root, images, ("boundary",), cells, name="suite/matmul_square", inputs=1)
         (plan,) = Session.open(root).plans()
         found.append([(m["id"], m["status"], m["image"]) for m in plan["mutants"]])
     assert found[0] == found[1]

@@ -31,10 +31,10 @@ def broken(*_, **__):
 
 
 @pytest.fixture
-def station():
+def station(tmp_path):
     worker = Worker(None)
     worker._send, worker._reopen, worker._receive = lambda message: None, lambda: None, broken
-    return LocalStation(LocalEngine(SimpleNamespace(cache=None)), worker)
+    return LocalStation(LocalEngine(SimpleNamespace(cache=tmp_path, settings=())), worker)
 
 
 def test_a_problem_is_not_refused_for_it(station):

@@ -185,3 +185,8 @@ def test_as_many_run_at_a_time_as_there_are_locks(tmp_path):
     for thread in threads:
         thread.join()
     assert most[0] == 2
+
+
+def test_nobody_else_may_write_where_the_locks_are(locks):
+    for folder in (locks.door.parent, locks.door.parent.parent):
+        assert folder.stat().st_mode & 0o077 == 0

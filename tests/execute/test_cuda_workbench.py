@@ -171,8 +171,15 @@ def test_a_process_that_dies_before_it_has_told_anything_is_tried_once_more(repl
     assert kinds(found) == [SimpleNamespace, "died", Prepared, "a"]
     (found,) = replies([[FACTS, died], [FACTS, FIXED, results("a")]], "a")
     assert kinds(found) == [SimpleNamespace, "died", Prepared, "a"]
-    with pytest.raises(ProblemError, match="SIGKILL"):
-        replies([[died], [died]], "a")
+    crashed = ChildDiedError("signal SIGSEGV")
+    with pytest.raises(ProblemError, match="SIGSEGV"):
+        replies([[crashed], [crashed]], "a")
+
+
+def test_two_processes_that_were_killed_or_fell_silent_say_nothing_of_the_problem(replies):
+    for death in (ChildDiedError("signal SIGKILL"), ChildDiedError("no answer", why=SILENT)):
+        with pytest.raises(DeviceError, match="prepared the input ended"):
+            replies([[death], [death]], "a")
 
 
 def test_a_process_that_falls_silent_says_nothing_of_a_candidate(replies):

@@ -49,8 +49,10 @@ class Locks:
     @classmethod
     def of(cls, gpu: str) -> Locks:
         """Those of a device, named as in ``CUDA_VISIBLE_DEVICES``."""
-        folder = Path(tempfile.gettempdir()) / f"kernelassay-{os.getuid()}" / slug(f"device-{gpu}")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = Path(tempfile.gettempdir()) / f"kernelassay-{os.getuid()}"
+        folder = own / slug(f"device-{gpu}")
+        for made in (own, folder):  # not as parents: those would be open to others
+            made.mkdir(mode=0o700, exist_ok=True)
 
         def several(name: str, count: int) -> tuple[Path, ...]:
             return tuple(folder / f"{name}-{number}.lock" for number in range(count))

@@ -39,6 +39,12 @@ class CudaToolbox:
         return cls(own_kernels(cache), cache, options, visible(0))
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        """See :class:`kernelassay.execute.toolbox.Toolbox`."""
+        one = self.options
+        return ("cuda", self.kernels.name, f"{one.official} {one.draw} {one.tf32}")
+
+    @property
     def cubins(self) -> bool:
         """See :class:`kernelassay.execute.toolbox.Toolbox`."""
         return True

@@ -66,6 +66,14 @@ class ChildDiedError(Exception):
         self.expired = expired
         self.certain = certain
 
+    @property
+    def foreign(self) -> bool:
+        """Whether no kernel did it, which for one that hangs has a watchdog in the child.
+
+        Silence is of the machine; SIGKILL a person sends, or the system that has no memory left.
+        """
+        return self.why == SILENT or "SIGKILL" in str(self)
+
 
 class TooLittleMemoryError(Exception):
     """What a child had of the device's memory did not do; it has given everything back."""
@@ -150,10 +158,7 @@ class CudaWorkbench:
                     continue
                 deaths += 1
                 if death.certain or (singly and (death.expired or deaths > 1)):
-                    # Silence is not a kernel's doing: that has a watchdog in the child. Nor is
-                    # SIGKILL, which a person sends, or the system that has no memory left.
-                    foreign = death.why == SILENT or "SIGKILL" in str(death)
-                    lost = cell.INFRASTRUCTURE if foreign else cell.CRASH
+                    lost = cell.INFRASTRUCTURE if death.foreign else cell.CRASH
                     outcome = cell.TIMEOUT if death.expired else lost
                     yield ended(pending.pop(0).id, request.spec.id, outcome, str(death)), None
                     deaths = 0
@@ -190,10 +195,9 @@ class CudaWorkbench:
                         "a correct kernel takes too long on this input", where=request.spec.id
                     ) from None
                 if deaths == 2:
-                    raise ProblemError(
-                        f"the process that prepared the input ended: {death}",
-                        where=request.spec.id,
-                    ) from None
+                    kind = DeviceError if death.foreign else ProblemError
+                    what = f"the process that prepared the input ended: {death}"
+                    raise kind(what, where=request.spec.id) from None
 
     def _next(self, request: Measure, pending: tuple[Any, ...], singly: int) -> Iterator[Any]:
         """Cells of pending candidates from a living child, until all are done or it dies."""
@@ -253,7 +257,7 @@ class CudaWorkbench:
                 self._child.send(Release())
                 while not isinstance(self._child.receive(RELEASE_SECONDS), Released):
                     pass
-            except (ChildDiedError, KernelassayError):
+            except (ChildDiedError, TooLittleMemoryError, KernelassayError):
                 self._end()
         self._room.leave()
 
