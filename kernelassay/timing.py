@@ -262,9 +262,12 @@ class PlanClock:
         self._open = (name, self._now())
         self._report(name)
 
-    def unit(self, name: str, timing: UnitTiming) -> None:
-        """The gate has measured an input."""
+    def unit(self, name: str, timing: UnitTiming, *, before: bool = False) -> None:
+        """The gate has measured an input; ``before`` this planning, if that is told."""
         self._units[name] = timing
+        if before and self._open is not None:  # its seconds are part of the stage as others' are
+            stage, _ = self._open
+            self._stages[stage] = self._stages.get(stage, 0.0) + timing.timing.seconds
 
     def stop(self) -> PlanTiming:
         """The planning has ended; what it took."""

@@ -94,7 +94,7 @@ class LocalStation:
         gate: list[Cell] = []
 
         def measured(spec: InputSpec, unit: UnitResult) -> None:
-            clock.unit(spec.id, unit.timed())
+            clock.unit(spec.id, unit.timed(), before=remembering.recalled)
             gate.extend([*unit.fixed, *unit.cells])
 
         try:

@@ -23,6 +23,7 @@ import torch
 
 from kernelassay import __version__, cell
 from kernelassay.cell import Cell
+from kernelassay.errors import SessionError
 from kernelassay.execute.bench import Candidate, InputFacts
 from kernelassay.execute.messages import CallInfo, Trials
 from kernelassay.execute.worker import UnitResult, Worker
@@ -39,7 +40,7 @@ class RememberingWorker:
     """A worker for the planning of one problem, that measures no input twice.
 
     ``folder`` is where what was measured is kept; it may be deleted at any time. ``settings`` are
-    the toolbox's.
+    the toolbox's. ``recalled`` tells that the last input was measured before.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class RememberingWorker:
         self._problem = problem
         self._versions = [__version__, torch.__version__, *settings]
         self.folder = folder / slug(problem.id)
+        self.recalled = False
 
     def open(self, problem: Problem) -> tuple[CallInfo, ...]:
         """As :meth:`Worker.open`."""
@@ -73,6 +75,7 @@ class RememberingWorker:
         """
         path = self.folder / self._key(spec, originals, candidates, check_order=check_order)
         unit = _read(path)
+        self.recalled = unit is not None
         if unit is not None:
             for found in unit.cells:
                 on_cell(found)
@@ -82,7 +85,8 @@ class RememberingWorker:
         )
         whole = unit.facts is not None and not unit.rejected and not unit.broken
         if whole and not any(found.lost for found in (*unit.fixed, *unit.cells)):
-            _write(path, unit)
+            with contextlib.suppress(SessionError):  # somebody deletes the folder: it may be done
+                _write(path, unit)
         return unit
 
     def forget(self) -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from kernelassay import campaign as campaigns
 from kernelassay import cell
+from kernelassay.engines import remembered
 from kernelassay.engines.local import UNITS
 from kernelassay.engines.remembered import RememberingWorker
+from kernelassay.errors import SessionError
 from kernelassay.execute.bench import Candidate, InputFacts
 from kernelassay.execute.outputs import ended
 from kernelassay.execute.worker import UnitResult, Worker
@@ -18,7 +20,7 @@ from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
 from kernelassay.session import Session
 from kernelassay.suite import suite_problems
-from kernelassay.timing import CallWork, Timing, UnitWork, Work
+from kernelassay.timing import CallWork, PlanClock, Timing, UnitTiming, UnitWork, Work
 from tests.test_campaign import RULES, Silent
 
 SPEC = official_inputs()[0]
@@ -129,6 +131,32 @@ def test_a_damaged_or_missing_file_is_nothing(tmp_path, ending):
     assert worker.count == 3
 
 
+def test_what_cannot_be_kept_is_told_all_the_same(tmp_path, monkeypatch):
+    """As when another run deletes the folder in the moment before a file is made in it."""
+
+    def gone(path, data):
+        raise SessionError("cannot write: No such file or directory", where=str(path))
+
+    worker = Measuring()
+    one = remembering(worker, tmp_path)
+    monkeypatch.setattr(remembered, "write_whole", gone)
+    assert told(one) == UNIT
+    monkeypatch.undo()
+    assert told(one) == UNIT
+    assert (worker.count, one.recalled) == (2, False)
+    assert told(one) == UNIT
+    assert (worker.count, one.recalled) == (2, True)
+
+
+def test_seconds_spent_in_a_planning_that_was_broken_off_belong_to_its_stage():
+    """Else the stage would be shorter than the units that it contains."""
+    clock = PlanClock(now=iter([10.0, 11.0]).__next__)
+    clock.step("checking inputs")
+    for name, before in (("a", True), ("b", False)):
+        clock.unit(name, UnitTiming(Timing(prepare=8.0, fixed=0.5), None), before=before)
+    assert dict(clock.stop().stages) == {"checking inputs": 1.0 + 8.5}
+
+
 class Interrupted(KeyboardInterrupt):
     """Somebody presses Ctrl-C."""
 
@@ -166,7 +194,16 @@ def test_a_campaign_that_is_broken_off_in_a_planning_goes_on_where_it_was(
     assert len(list((tmp_path / "images" / UNITS).glob("*/*.json"))) == 2
     before = Counter(runs)
     broken_at[0] = 0
+    told_before = []
+    of_clock = PlanClock.unit
+
+    def unit(clock, name, timing, *, before):
+        told_before.append(before)
+        of_clock(clock, name, timing, before=before)
+
+    monkeypatch.setattr(PlanClock, "unit", unit)
     digest = run("cut")
+    assert told_before == [True, True, False, False]
     again = runs - before
     units = 0 if cells == "lazy" else len(valid_inputs(tmp_path / "cut"))
     assert sum(again.values()) == 4 - 2 + units
