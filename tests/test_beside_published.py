@@ -136,6 +136,20 @@ def test_a_protocol_sets_aside_the_problems_that_it_cannot_be_scored_on(tmp_path
     assert verified.aside[OTHER].startswith("no valid input verified-x3")
 
 
+def test_a_problem_that_a_lazy_run_leaves_open_for_a_protocol_is_set_aside_for_it(tmp_path):
+    """It was for others: "hidden" is proven wrong on an input that is none of this one."""
+    store = session(tmp_path / "s", problem=SOFTMAX, manifest=BOTH)
+    whole = session(tmp_path / "w", problem=OTHER, manifest=BOTH)
+    table = store.read_cells(SOFTMAX, OFFICIAL[-1])
+    left_out = cell.Cell.implied("hidden", OFFICIAL[-1], "witnessed").row()
+    swapped = [left_out if r["candidate"] == "hidden" else r for r in table.to_pylist()]
+    store.write_cells(SOFTMAX, OFFICIAL[-1], table.from_pylist(swapped, schema=table.schema))
+    loose = finished([store, whole], 1e-2).scored[V01.name]
+    assert set(loose.alone) == {OTHER}
+    assert "is undecided on 1 mutants (hidden ...)" in loose.aside[SOFTMAX]
+    assert loose.total.detection == Share(2, 4)
+
+
 def test_a_witnessed_mutant_that_no_score_accounts_for_is_noticed(tmp_path):
     done = finished([session(tmp_path / "s", problem=SOFTMAX)], 1e-2)
     more = [*done.facts, next(fact for fact in done.facts if fact.witnessed)]

@@ -22,7 +22,7 @@ from kernelassay.analysis.score import (
     score,
     undecided,
 )
-from kernelassay.errors import ControlError
+from kernelassay.errors import ControlError, SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
 from kernelassay.protocols import PROTOCOLS, Protocol
@@ -85,7 +85,10 @@ def finished(sessions: Sequence[Session], tolerance: float) -> Finished:
 def scored_where_fit(
     matrices: Sequence[ProblemMatrix], protocol: Protocol, tolerance: float
 ) -> Scored:
-    """Score a protocol on the problems that have its inputs and whose controls behave."""
+    """Score a protocol on the problems that have its inputs and whose controls behave.
+
+    One that a lazy run has not decided it on, being for other protocols, is set aside, too.
+    """
     alone: dict[str, ProtocolScore] = {}
     aside: dict[str, str] = {}
     for matrix in matrices:
@@ -95,7 +98,7 @@ def scored_where_fit(
             continue
         try:
             alone[matrix.problem] = scored_on((matrix,), protocol, tolerance)
-        except ControlError as error:
+        except (ControlError, SessionError) as error:
             aside[matrix.problem] = error.what
     fit = [matrix for matrix in matrices if matrix.problem in alone]
     total = scored_on(fit, protocol, tolerance) if fit else None
