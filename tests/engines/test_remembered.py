@@ -2,17 +2,21 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from kernelassay import campaign as campaigns
 from kernelassay import cell
+from kernelassay.compile import nvrtc
 from kernelassay.engines import remembered
 from kernelassay.engines.local import UNITS
 from kernelassay.engines.remembered import RememberingWorker
 from kernelassay.errors import SessionError
 from kernelassay.execute.bench import Candidate, InputFacts
+from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.execute.cuda.toolbox import CudaToolbox
 from kernelassay.execute.outputs import ended
 from kernelassay.execute.worker import UnitResult, Worker
 from kernelassay.inputs import official_inputs
@@ -101,6 +105,16 @@ def test_another_text_of_the_problem_or_other_settings_are_something_else(tmp_pa
     changed = SimpleNamespace(id=RELU.id, digest="another", shrunk=())
     told(remembering(worker, tmp_path, problem=changed))
     assert worker.count == 3
+
+
+def test_what_another_compiler_or_option_of_a_gpu_yields_is_something_else(monkeypatch):
+    """A node of a cluster keeps its cache for longer than one version of NVRTC."""
+    made = set()
+    for version in ("13.0", "13.1"):
+        monkeypatch.setattr(nvrtc, "version", lambda version=version: version)
+        for options in (CudaOptions(), CudaOptions(tf32=True), CudaOptions(lanes=7)):
+            made.add(CudaToolbox(Path("own.cubin"), Path(), options).settings)
+    assert len(made) == 4  # how many lanes there are changes no result
 
 
 @pytest.mark.parametrize(

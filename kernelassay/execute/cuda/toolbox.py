@@ -42,7 +42,8 @@ class CudaToolbox:
     def settings(self) -> tuple[str, ...]:
         """See :class:`kernelassay.execute.toolbox.Toolbox`."""
         one = self.options
-        return ("cuda", self.kernels.name, f"{one.official} {one.draw} {one.tf32}")
+        where = (self.kernels.name, nvrtc.version())
+        return ("cuda", *where, f"{one.official} {one.draw} {one.tf32}")
 
     @property
     def cubins(self) -> bool:
