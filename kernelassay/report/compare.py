@@ -34,7 +34,7 @@ def print_compared(console: Console, result: Compared) -> None:
 
 
 def points(count: int | Fraction, total: int) -> str:
-    """``+4.0 (24/600)``: points of a hundred, of the total; a third or a half is shown as one."""
+    """``+4.0 (24/600)``: points of a hundred, and the exact count of the total."""
     if not total:
         return "- (0/0)"
     return f"{float(100 * Fraction(count) / total):+.1f} ({count} of {total})"
@@ -77,7 +77,10 @@ def _band(paired: Paired) -> str:
 
 def _decomposition(console: Console, found: Decomposition, names: tuple[str, str]) -> None:
     if not found.parts:
-        console.print("the two protocols differ in nothing that decides a verdict")
+        console.print("The two differ in nothing that decides a verdict.")
+        return
+    if len(found.parts) == 1:
+        console.print(f"The two differ in {found.parts[0]} alone: the difference is all of it.")
         return
     _gaps(console, found.gaps)
     if found.gaps:
@@ -99,16 +102,7 @@ def _decomposition(console: Console, found: Decomposition, names: tuple[str, str
         ),
     )
     for title, split in zip(("detection", "false rejection"), splits, strict=True):
-        _table(
-            console,
-            f"Points of {title} that each part adds, of {points(split.difference, split.total)}",
-            ("part", "before all others", "after all others", "Shapley share"),
-            (
-                (p.name, *(points(n, split.total) for n in (p.first, p.last, p.shapley)))
-                for p in split.parts
-            ),
-        )
-        _orders(console, split)
+        _split(console, title, split)
     _left_out(console, found.aside, found.set_aside, found.lost)
 
 
@@ -118,7 +112,19 @@ def _named(taken: Taken, parts: Taken) -> str:
     return f"all: the second ({', '.join(parts)})" if taken == parts else ", ".join(taken)
 
 
-def _orders(console: Console, split: Split) -> None:
+def _split(console: Console, title: str, split: Split) -> None:
+    if not split.orders:
+        console.print(f"No part changes {title}.")
+        return
+    _table(
+        console,
+        f"Points of {title} that each part adds, of {points(split.difference, split.total)}",
+        ("part", "before all others", "after all others", "Shapley share"),
+        (
+            (p.name, *(points(n, split.total) for n in (p.first, p.last, p.shapley)))
+            for p in split.parts
+        ),
+    )
     if len(split.orders) > MOST_ORDERS:
         console.print(f"  {len(split.orders)} orders of parts: --json lists them")
         return
