@@ -116,7 +116,7 @@ def test_mcnemars_test_on_known_counts():
     assert 0.04 < mcnemar(4900, 5100) < 0.05
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(made(), protocols)
 def test_equal_protocols_differ_in_nothing(matrix, one):
     matrices = (of_tables(*matrix),)
@@ -218,7 +218,7 @@ def test_hybrids_lead_from_the_first_protocol_to_the_second(one, other):
         assert differing(mixed, other) == tuple(p for p in parts if p not in taken)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(made(), made("suite/q"), protocols, protocols)
 def test_the_parts_of_any_two_protocols_sum_to_their_difference(p, q, one, other):
     matrices = (of_tables(*p), of_tables(*q))
@@ -252,7 +252,7 @@ def test_the_candidates_of_a_comparison_are_those_of_the_scores(tmp_path):
 # ---- lazy cells ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(made(), st.sampled_from(list(permutations(PROTOCOLS, 2))))
 def test_lazy_cells_decide_every_hybrid_of_the_known_protocols_as_whole_rows_do(matrix, pair):
     plan, full = matrix
@@ -264,7 +264,7 @@ def test_lazy_cells_decide_every_hybrid_of_the_known_protocols_as_whole_rows_do(
     assert here == there
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(made(), st.sampled_from(PROTOCOLS))
 def test_lazy_cells_decide_tolerances_no_laxer_than_any_they_were_decided_for(matrix, one):
     plan, full = matrix
@@ -308,7 +308,7 @@ def test_a_hybrid_that_lazy_cells_leave_open_is_a_named_gap():
 # ---- sweep --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(made(), protocols)
 def test_a_laxer_tolerance_never_detects_more_nor_rejects_more_correct_kernels(matrix, one):
     matrices = (of_tables(*matrix),)
