@@ -36,7 +36,7 @@ from kernelassay.errors import UsageError
     multiple=True,
     type=click.FloatRange(0.0),
     metavar="TOLERANCE",
-    help="A tolerance to sweep; may be repeated. Default: two a decade, 0.1 to 1e-6.",
+    help="Sweep at this tolerance; may be repeated. Default: two a decade, 0.1 to 1e-6.",
 )
 @json_option
 def compare(
