@@ -355,14 +355,27 @@ def vacuous(matrices: Sequence[ProblemMatrix], protocol: Protocol) -> dict[str, 
 
 def bootstrap(shares: Iterable[Share], size: int) -> tuple[float, float] | None:
     """The 90% band of the missed share when ``size`` problems are drawn with replacement."""
-    pool = [share for share in shares if share.total]
-    if not pool or size < 1:
+    pool = [(share.count, share.total) for share in shares]
+    drawn = resampled(pool, size)
+    return None if drawn is None else band(1.0 - drawn)
+
+
+def resampled(pool: Iterable[tuple[int, int]], size: int) -> NDArray[np.float64] | None:
+    """The ratios of summed counts to summed totals when ``size`` problems are drawn, many times.
+
+    ``pool`` has each problem's count, of any sign, and total; one without a total is not drawn.
+    """
+    used = [(count, total) for count, total in pool if total]
+    if not used or size < 1:
         return None
-    hits = np.array([share.count for share in pool], dtype=float)
-    totals = np.array([share.total for share in pool], dtype=float)
+    counts, totals = np.array(used, dtype=float).T
     draws = np.random.default_rng(BOOTSTRAP_SEED).integers(
-        0, len(pool), size=(BOOTSTRAP_DRAWS, size)
+        0, len(used), size=(BOOTSTRAP_DRAWS, size)
     )
-    missed = 1.0 - hits[draws].sum(axis=1) / totals[draws].sum(axis=1)
-    low, high = np.quantile(missed, (0.05, 0.95))
+    return np.asarray(counts[draws].sum(axis=1) / totals[draws].sum(axis=1))
+
+
+def band(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle 90% of some values."""
+    low, high = np.quantile(values, (0.05, 0.95))
     return float(low), float(high)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernelassay.analysis.audit import survival_reasons
+from kernelassay.analysis.ground import why_aside
 from kernelassay.analysis.score import (
     MutantFacts,
     ProtocolScore,
@@ -22,7 +23,7 @@ from kernelassay.analysis.score import (
     score,
     undecided,
 )
-from kernelassay.errors import ControlError, SessionError
+from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
 from kernelassay.protocols import PROTOCOLS, Protocol
@@ -92,14 +93,14 @@ def scored_where_fit(
     alone: dict[str, ProtocolScore] = {}
     aside: dict[str, str] = {}
     for matrix in matrices:
-        missing = protocol.missing_in(matrix.plan)
-        if missing:
-            aside[matrix.problem] = f"no valid input {', '.join(missing)}"
-            continue
         try:
-            alone[matrix.problem] = scored_on((matrix,), protocol, tolerance)
-        except (ControlError, SessionError) as error:
-            aside[matrix.problem] = error.what
+            why = why_aside(matrix, protocol)
+            if not why:
+                alone[matrix.problem] = scored_on((matrix,), protocol, tolerance)
+        except SessionError as error:
+            why = error.what
+        if why:
+            aside[matrix.problem] = why
     fit = [matrix for matrix in matrices if matrix.problem in alone]
     total = scored_on(fit, protocol, tolerance) if fit else None
     return Scored(protocol, total, alone, aside)

@@ -1,0 +1,141 @@
+"""The mutants and correct kernels that several protocols are all scored on.
+
+Protocols are compared on the same candidates. What one of them cannot be scored on is set aside for
+all, with the protocol and the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelassay.analysis.score import (
+    MutantFacts,
+    check_controls,
+    rejected_originals,
+    rejects,
+    undecided,
+)
+from kernelassay.errors import ControlError, SessionError
+from kernelassay.matrix import Bools, ProblemMatrix
+from kernelassay.protocols import Protocol
+
+Candidates = tuple[tuple[str, str], ...]
+"""Pairs of problem and candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A problem that a protocol cannot be scored on, and why."""
+
+    problem: str
+    protocol: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A protocol whose verdicts the cells of a lazy run leave open: what, where, what to do."""
+
+    protocol: str
+    what: str
+    where: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What some protocols are all scored on.
+
+    ``mutants`` are witnessed. Left out are ``set_aside`` ones, of relaxed styles whose own correct
+    kernel some protocol rejects, and ``lost`` ones, which an infrastructure error leaves open for
+    some protocol, as in :class:`ProtocolScore`.
+    """
+
+    matrices: tuple[ProblemMatrix, ...]
+    aside: tuple[Aside, ...]
+    mutants: Candidates
+    variants: Candidates
+    set_aside: int
+    lost: int
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The problems' ids."""
+        return tuple(matrix.problem for matrix in self.matrices)
+
+
+def why_aside(matrix: ProblemMatrix, protocol: Protocol) -> str:
+    """Why a protocol cannot be scored on a problem; empty if it can.
+
+    Raises :class:`SessionError` if the cells that were not measured leave a verdict open.
+    """
+    missing = protocol.missing_in(matrix.plan)
+    if missing:
+        return f"no valid input {', '.join(missing)}"
+    try:
+        check_controls(matrix, protocol)
+    except ControlError as error:
+        return error.what
+    return ""
+
+
+def ground(
+    matrices: Iterable[ProblemMatrix], facts: Sequence[MutantFacts], protocols: Sequence[Protocol]
+) -> Ground:
+    """What all of the protocols are scored on; ``facts`` tell who is witnessed.
+
+    Raises as :func:`why_aside`.
+    """
+    fit: list[ProblemMatrix] = []
+    aside: list[Aside] = []
+    for matrix in matrices:
+        reasons = ((p.name, why) for p in protocols if (why := why_aside(matrix, p)))
+        reason = next(reasons, None)
+        if reason is None:
+            fit.append(matrix)
+        else:
+            aside.append(Aside(matrix.problem, *reason))
+    unfair = {key for protocol in protocols for key in rejected_originals(fit, protocol)}
+    lost = {m.problem: {name for p in protocols for name in undecided(m, p)} for m in fit}
+    proven = [fact for fact in facts if fact.witnessed and fact.problem in lost]
+    fair = [f for f in proven if (f.problem, f.call, f.style) not in unfair]
+    mutants = tuple((f.problem, f.id) for f in fair if f.id not in lost[f.problem])
+    variants = tuple(
+        (matrix.problem, record["id"])
+        for matrix in fit
+        for record in matrix.plan["benign"]
+        if not record["unsupported"] and record["id"] not in lost[matrix.problem]
+    )
+    return Ground(
+        matrices=tuple(fit),
+        aside=tuple(aside),
+        mutants=mutants,
+        variants=variants,
+        set_aside=len(proven) - len(fair),
+        lost=len(fair) - len(mutants),
+    )
+
+
+def rejected(
+    matrices: Iterable[ProblemMatrix], candidates: Candidates, protocol: Protocol
+) -> Bools:
+    """Which candidates a protocol rejects. Raises as :func:`score.rejects`."""
+    verdicts: Mapping[str, Mapping[str, bool]] = {
+        matrix.problem: dict(zip(matrix.candidates, rejects(matrix, protocol), strict=True))
+        for matrix in matrices
+    }
+    return np.array([verdicts[problem][name] for problem, name in candidates], dtype=bool)
+
+
+def gap(matrices: Iterable[ProblemMatrix], protocol: Protocol) -> Gap | None:
+    """The first verdicts of a protocol that cells leave open, on problems that have its inputs."""
+    for matrix in matrices:
+        if not protocol.missing_in(matrix.plan):
+            try:
+                rejects(matrix, protocol)
+            except SessionError as error:
+                return Gap(protocol.name, error.what, error.where, error.hint)
+    return None

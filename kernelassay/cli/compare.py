@@ -1,0 +1,79 @@
+"""``kernelassay compare``: how two protocols differ, by what, and at other tolerances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernelassay.cli.selection import console, emit_json, json_option
+from kernelassay.errors import UsageError
+
+
+@click.command()
+@click.argument(
+    "sessions", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SESSION..."
+)
+@click.option(
+    "--protocol",
+    "names",
+    multiple=True,
+    required=True,
+    help="Protocol name; give two, or one with --sweep.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0.0, min_open=True),
+    default=1e-2,
+    show_default=True,
+    help="Tolerance at which a witness counts.",
+)
+@click.option("--partial", is_flag=True, help="Compare on the finished problems of a run.")
+@click.option("--sweep", is_flag=True, help="Score each protocol at every tolerance of a ladder.")
+@click.option(
+    "--at",
+    "ladder",
+    multiple=True,
+    type=click.FloatRange(0.0),
+    metavar="TOLERANCE",
+    help="Sweep at this tolerance; may be repeated. Default: two a decade, 0.1 to 1e-6.",
+)
+@json_option
+def compare(
+    sessions: tuple[Path, ...],
+    names: tuple[str, ...],
+    tolerance: float,
+    partial: bool,
+    sweep: bool,
+    ladder: tuple[float, ...],
+    as_json: bool,
+) -> None:
+    """Tell how two protocols differ on the mutants of a SESSION directory.
+
+    Mutants that one detects and the other misses, and what of the difference
+    each part makes in which they differ (inputs, tolerance and others), with
+    the price in rejected correct kernels. Several sessions of one campaign
+    are taken together.
+    """
+    from kernelassay.analysis.compare import compare_sessions
+    from kernelassay.analysis.sweep import STEPS
+    from kernelassay.protocols import protocol
+    from kernelassay.report.compare import print_compared
+    from kernelassay.session import Session
+
+    swept = (ladder or STEPS) if sweep or ladder else ()
+    if len(names) != 2 and not (swept and len(names) == 1):
+        raise UsageError(
+            f"{len(names)} protocols to compare",
+            hint="name two: --protocol A --protocol B; or one with --sweep",
+        )
+    protocols = [protocol(name) for name in names]
+    stores = [Session.open(root) for root in sessions]
+    result = compare_sessions(stores, protocols, tolerance, partial=partial, ladder=swept)
+    if as_json:
+        emit_json("compare", result.to_json())
+    else:
+        print_compared(console(), result)
+
+
+COMMANDS = (compare,)
