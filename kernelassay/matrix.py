@@ -156,6 +156,10 @@ class ProblemMatrix:
         stopped = np.isin(self.columns["outcome"], STOPS)
         return np.asarray(stopped & ~np.isnan(self._row_limits(tolerance)))
 
+    def killing(self, tolerance: float | None) -> Bools:
+        """Cells that prove a fault at a tolerance, by output or by a stop: kill witnesses."""
+        return self.witnessing(tolerance) | self.stopping(tolerance)
+
 
 def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
     """The matrices of all admitted problems of a session, or of several joined.
@@ -165,16 +169,9 @@ def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
     admitted.
     """
     if not partial:
-        unfinished = session.unfinished()
-        if unfinished:
-            total = len(session.problems)
-            raise SessionError(
-                f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
-                where=session.name,
-                hint="start the run again with the same command to complete it, or add --partial",
-            )
+        require_finished(session)
     finished = session.finished_plans()
-    matrices = tuple(_problem(session, plan) for plan in finished if not plan["refused"])
+    matrices = tuple(of_plan(session, plan) for plan in finished if not plan["refused"])
     if not matrices:
         raise NothingToTestError(
             "no problem was admitted",
@@ -184,7 +181,23 @@ def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
     return matrices
 
 
-def _problem(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
+def require_finished(session: Cells) -> None:
+    """Raises :class:`SessionError` if some problem is not finished."""
+    unfinished = session.unfinished()
+    if unfinished:
+        total = len(session.problems)
+        raise SessionError(
+            f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
+            where=session.name,
+            hint="start the run again with the same command to complete it, or add --partial",
+        )
+
+
+def of_plan(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
+    """The matrix of one finished, admitted problem.
+
+    Raises :class:`SessionError` if a cell is missing or damaged.
+    """
     names = [record["id"] for record in inputs_of(plan)]
     found = of_tables(plan, {n: session.read_cells(plan["problem"]["id"], n) for n in names})
     required = {m["id"] for m in plan["mutants"] if measured(m)}

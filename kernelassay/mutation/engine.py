@@ -126,12 +126,12 @@ def _found(rule: Rule, tree: KernelTree, where: str) -> tuple[Mutation, ...]:
         ) from error
 
 
-def diff(original: str, mutant: Mutant) -> str:
-    """The unified diff from the original source to the mutant's."""
+def diff(original: str, mutated: str, name: str) -> str:
+    """The unified diff from the original source to a mutant's, which the diff calls ``name``."""
     lines = difflib.unified_diff(
         original.splitlines(keepends=True),
-        mutant.source.splitlines(keepends=True),
+        mutated.splitlines(keepends=True),
         fromfile="original",
-        tofile=f"{mutant.rule} ({mutant.id})",
+        tofile=name,
     )
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
