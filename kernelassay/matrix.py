@@ -80,6 +80,10 @@ class ProblemMatrix:
         names = protocol.inputs_in(self.plan)
         return np.array([self.inputs.index(name) for name in names], dtype=np.intp)
 
+    def rule_of(self, protocol: Protocol) -> AcceptanceRule:
+        """The acceptance rule of a protocol for this problem's outputs."""
+        return protocol.rule_for(self.narrow_outputs)
+
     def accepted(self, rule: AcceptanceRule, view: str) -> Bools:
         """Which cells an acceptance rule passes; one that stopped, or was not run, never passes."""
         form = "critical_tolerance" if rule.form == "sum" else "critical_max_rule"
@@ -89,7 +93,7 @@ class ProblemMatrix:
 
     def rejected_by(self, protocol: Protocol) -> Bools:
         """Measured cells that a protocol's rule does not pass; lost and implied ones are none."""
-        accepted = self.accepted(protocol.rule_for(self.narrow_outputs), protocol.view)
+        accepted = self.accepted(self.rule_of(protocol), protocol.view)
         return np.asarray(~(accepted | self.lost | self.implied))
 
     def _nonfinite_ok(self, rule: AcceptanceRule, view: str) -> Bools:
