@@ -55,13 +55,14 @@ class Cheapest:
     """The input that a protocol would do best to add for a mutant that it misses.
 
     ``fit`` tells whether correct kernels pass it at the protocol's tolerance, with the gate's
-    headroom; one that is not is named only where no other kills. ``margin`` is as in
+    headroom; one that is not is named only where no other kills. ``margin`` and ``how`` are as in
     :class:`Judged`.
     """
 
     input: str
     elements: int
     margin: float | None
+    how: str
     fit: bool
     why: str
 
@@ -338,19 +339,17 @@ class _View:
         if len(pool) == 1:
             why = "no other would do"
         elif own:
-            why = f"the smallest of {len(own)} at the {sizes} sizes, of {len(pool)} in all"
+            which = "only one" if len(own) == 1 else f"smallest of {len(own)}"
+            why = f"the {which} at the {sizes} sizes, of {len(pool)} in all"
         else:
             why = f"the smallest of {len(pool)}, none of which has the {sizes} sizes"
         if self.implied.any():
             why += f"; {int(self.implied.sum())} inputs were not measured"
         if not fit:
             why += "; correct kernels stray on it, too, for this tolerance"
+        judged = self._judged(protocol, best, True)
         return Cheapest(
-            self.matrix.inputs[best],
-            self._elements(best),
-            self.margin(protocol, best),
-            bool(fit),
-            why,
+            judged.input, self._elements(best), judged.margin, judged.how, bool(fit), why
         )
 
     def _spec(self, at: int) -> Mapping[str, Any]:

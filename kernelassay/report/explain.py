@@ -82,7 +82,8 @@ def _verdict(result: Explanation, verdict: ProtocolVerdict) -> Iterator[str]:
         yield f"  {judged.input:{width}}  margin {_number(judged.margin):>8}  {judged.how}{detail}"
     best = verdict.cheapest
     if best is not None:
-        costs = f"{best.elements} elements, margin {_number(best.margin)}"
+        how = f"margin {_number(best.margin)}" if best.how == BEYOND else best.how
+        costs = f"{best.elements} elements, {how}"
         yield f"  cheapest input to add: {best.input} ({costs}): {best.why}"
     elif verdict.verdict == ACCEPTED and result.bucket in WITNESSED:
         yield "  no input of the session that proves it wrong would make this rule reject it"
