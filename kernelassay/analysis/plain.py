@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelassay.analysis.score import Share
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-
-def plain(result: DataclassInstance) -> dict[str, Any]:
-    """The fields of a result; shares carry their rate, and a number that is not finite is null."""
+def plain(result: Any) -> dict[str, Any]:
+    """The fields of a result, a dataclass; shares carry their rate, NaN and infinity are null."""
     data = _plain(asdict(result))
     assert isinstance(data, dict)
     return data

@@ -68,9 +68,9 @@ def explain(
 def anatomy(sessions: tuple[Path, ...], tolerance: float, partial: bool, as_json: bool) -> None:
     """Take the witnessed mutants of a SESSION apart.
 
-    Which protocols miss which of them together, which inputs alone kill them,
-    and which are minimal: no other mutant is as hard to kill. The last two need
-    a session with whole rows (`run --cells rows`).
+    Which protocols miss which of them together, which group of inputs alone
+    kills them, and which are minimal: no mutant is harder to kill. The last two
+    need a session with whole rows (`run --cells rows`).
     """
     from kernelassay.analysis.anatomy import anatomy as analyse
     from kernelassay.report.anatomy import print_anatomy
