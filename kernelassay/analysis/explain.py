@@ -17,8 +17,7 @@ from kernelassay.cell import OK
 from kernelassay.errors import SessionError, UsageError, unknown_name
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import Bools, ProblemMatrix, measured, of_plan, require_finished
-from kernelassay.mutation import RULES, diff
-from kernelassay.population import mutant_text, original_id
+from kernelassay.mutation import RULES, diff, mutant_text
 from kernelassay.protocols import PROTOCOLS, Protocol
 from kernelassay.session import Session
 
@@ -288,7 +287,7 @@ class _View:
         columns = self.matrix.positions(protocol)
         cells = self.matrix.rejected_by(protocol)
         rejected = cells[self.row]
-        original = self.matrix.index[original_id(self.record["call"], self.record["style"])]
+        original = self.matrix.index[f"original/{self.record['call']}/{self.record['style']}"]
         first = next((self.matrix.inputs[at] for at in columns if rejected[at]), "")
         if first:
             verdict = REJECTED

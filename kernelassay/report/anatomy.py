@@ -74,7 +74,7 @@ def _missed_rules(console: Console, result: Anatomy) -> None:
     for name, rules in missed.by_protocol.items():
         console.print(
             f"rules all of whose witnessed mutants {name} misses: {len(rules)} of {missed.rules},"
-            f" {sum(rules.values())} mutants"
+            f" {sum(rules.values())} of {result.core.mutants.total} mutants"
         )
     console.print(
         f"rules that every protocol always misses: {len(missed.by_every)} of {missed.rules}:"
