@@ -182,3 +182,11 @@ def test_the_printed_explanation(tmp_path, capsys, name):
     made(tmp_path / "s")
     assert invoke(["explain", name, str(tmp_path / "s")]) == 0
     assert capsys.readouterr().out == (PRINTED / f"explain-{name}.txt").read_text()
+
+
+def test_the_mutants_of_several_sessions_are_found_together(tmp_path):
+    first = made(tmp_path / "p")
+    other = made(tmp_path / "q", ("suite/q",), strays={"ff99": {SHAPE: 1.0}})
+    result = explain([first, other], "ff", 1e-2)
+    assert (result.id, result.problem) == ("ff99", "suite/q")
+    assert result.session == f"{first.name}, {other.name}"
