@@ -80,6 +80,10 @@ class ProblemMatrix:
         names = protocol.inputs_in(self.plan)
         return np.array([self.inputs.index(name) for name in names], dtype=np.intp)
 
+    def rule_of(self, protocol: Protocol) -> AcceptanceRule:
+        """The acceptance rule of a protocol for this problem's outputs."""
+        return protocol.rule_for(self.narrow_outputs)
+
     def accepted(self, rule: AcceptanceRule, view: str) -> Bools:
         """Which cells an acceptance rule passes; one that stopped, or was not run, never passes."""
         form = "critical_tolerance" if rule.form == "sum" else "critical_max_rule"
@@ -89,7 +93,7 @@ class ProblemMatrix:
 
     def rejected_by(self, protocol: Protocol) -> Bools:
         """Measured cells that a protocol's rule does not pass; lost and implied ones are none."""
-        accepted = self.accepted(protocol.rule_for(self.narrow_outputs), protocol.view)
+        accepted = self.accepted(self.rule_of(protocol), protocol.view)
         return np.asarray(~(accepted | self.lost | self.implied))
 
     def _nonfinite_ok(self, rule: AcceptanceRule, view: str) -> Bools:
@@ -156,6 +160,10 @@ class ProblemMatrix:
         stopped = np.isin(self.columns["outcome"], STOPS)
         return np.asarray(stopped & ~np.isnan(self._row_limits(tolerance)))
 
+    def killing(self, tolerance: float | None) -> Bools:
+        """Cells that prove a fault at a tolerance, by output or by a stop: kill witnesses."""
+        return self.witnessing(tolerance) | self.stopping(tolerance)
+
 
 def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
     """The matrices of all admitted problems of a session, or of several joined.
@@ -164,16 +172,11 @@ def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
     :class:`SessionError` if units are missing, :class:`NothingToTestError` if no problem is
     admitted and finished.
     """
-    unfinished = session.unfinished()
-    if unfinished and not partial:
-        total = len(session.problems)
-        raise SessionError(
-            f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
-            where=session.name,
-            hint="start the run again with the same command to complete it, or add --partial",
-        )
+    if not partial:
+        require_finished(session)
     finished = session.finished_plans()
-    matrices = tuple(_problem(session, plan) for plan in finished if not plan["refused"])
+    matrices = tuple(of_plan(session, plan) for plan in finished if not plan["refused"])
+    unfinished = session.unfinished()
     if unfinished and not matrices:
         raise NothingToTestError(
             f"no admitted problem is finished yet; {len(unfinished)} not finished",
@@ -189,7 +192,23 @@ def load(session: Cells, *, partial: bool = False) -> tuple[ProblemMatrix, ...]:
     return matrices
 
 
-def _problem(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
+def require_finished(session: Cells) -> None:
+    """Raises :class:`SessionError` if some problem is not finished."""
+    unfinished = session.unfinished()
+    if unfinished:
+        total = len(session.problems)
+        raise SessionError(
+            f"{len(unfinished)} of {total} problems are not finished ({unfinished[0]} ...)",
+            where=session.name,
+            hint="start the run again with the same command to complete it, or add --partial",
+        )
+
+
+def of_plan(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
+    """The matrix of one finished, admitted problem.
+
+    Raises :class:`SessionError` if a cell is missing or damaged.
+    """
     names = [record["id"] for record in inputs_of(plan)]
     found = of_tables(plan, {n: session.read_cells(plan["problem"]["id"], n) for n in names})
     required = {m["id"] for m in plan["mutants"] if measured(m)}

@@ -19,7 +19,7 @@ from kernelassay.execute.bench import BENIGN, MUTANT, ORIGINAL, Candidate
 from kernelassay.execute.messages import CallInfo
 from kernelassay.execute.toolbox import Toolbox
 from kernelassay.kernel import BuildFailure
-from kernelassay.mutation import Edit, Mutation, Rule, apply, mutants, select
+from kernelassay.mutation import Rule, mutant_text, mutants, select
 from kernelassay.mutation.benign import BENIGN as BENIGN_RULES
 from kernelassay.styles import STYLES, benign, mutated
 
@@ -126,12 +126,6 @@ def candidates_of(
 
 def _runs(mutant: Mapping[str, Any]) -> bool:
     return mutant["status"] == "distinct" and not mutant["unsupported"]
-
-
-def mutant_text(record: Mapping[str, Any], original: str) -> str:
-    """A mutant's source, from its stored edits."""
-    edits = tuple(Edit(start, end, text) for start, end, text in record["edits"])
-    return apply(original, Mutation(edits))
 
 
 def _originals(

@@ -12,7 +12,9 @@ import pytest
 
 import kernelassay.cli
 from kernelassay import docs, errors
+from kernelassay.analysis.anatomy import Anatomy, Rows
 from kernelassay.analysis.audit import AuditResult
+from kernelassay.analysis.explain import Explanation, Killer, ProtocolVerdict
 from kernelassay.analysis.score import Buckets, ProtocolScore
 from kernelassay.cell import OUTCOMES, SCHEMA, VIEWS, Cell, table
 from kernelassay.cli import INTERNAL, INTERRUPTED, app, selection
@@ -174,6 +176,13 @@ def test_every_kind_of_json_document_has_an_example_in_its_envelope():
     assert set(audit) == {field.name for field in fields(AuditResult)}
     assert set(audit["account"]) == {field.name for field in fields(Buckets)}
     assert set(audit["scores"][0]) == {field.name for field in fields(ProtocolScore)}
+    anatomy = examples["kernelassay/anatomy"]["data"]
+    assert set(anatomy) == {field.name for field in fields(Anatomy)}
+    assert set(anatomy["rows"]) == {field.name for field in fields(Rows)}
+    explanation = examples["kernelassay/explain"]["data"]
+    assert set(explanation) == {field.name for field in fields(Explanation)}
+    assert set(explanation["protocols"][0]) == {field.name for field in fields(ProtocolVerdict)}
+    assert set(explanation["killers"][0]) == {field.name for field in fields(Killer)}
     assert set(examples["kernelassay/replay"]["data"]["stored"]) == set(Cell.__slots__)
 
 

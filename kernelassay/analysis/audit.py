@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
     Buckets,
     MutantFacts,
@@ -29,6 +33,9 @@ from kernelassay.session import Session
 OTHER_TOLERANCES = (1e-2, 1e-4, None)
 """``None``: the tightest tolerance of each input that every correct kernel still passes."""
 
+
+NOT_INFECTED, MASKED, TOLERATED = "not infected", "masked", "tolerated"
+"""Why a protocol accepts a mutant: the steps of RIPR that its inputs can fail at."""
 
 BARRIER_DROPS = ("barrier-delete", "loop-tail-barrier-delete", "syncwarp-delete")
 
@@ -95,19 +102,7 @@ class AuditResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; shares carry their rate."""
-        data = _plain(asdict(self))
-        assert isinstance(data, dict)
-        return data
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if set(value) == {"count", "total"}:
-            return {**value, "rate": Share(value["count"], value["total"]).rate}
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+        return plain(self)
 
 
 def audit_sessions(
@@ -124,7 +119,7 @@ def audit_sessions(
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
-    not_scored = {} if protocols is not None else _not_held(matrices)
+    not_scored = {} if protocols is not None else not_held(matrices)
     if protocols is None:
         protocols = [p for p in PROTOCOLS if p.name not in not_scored]
     implied = sum(int(matrix.implied.sum()) for matrix in matrices)
@@ -182,8 +177,11 @@ def sample_share(plans: Sequence[Mapping[str, Any]]) -> Share:
     return Share(sum(taken for taken, _ in counts), sum(total for _, total in counts))
 
 
-def _not_held(matrices: Sequence[ProblemMatrix]) -> dict[str, str]:
-    """The known protocols that some problem lacks inputs of, with the first such problem."""
+def not_held(matrices: Sequence[ProblemMatrix]) -> dict[str, str]:
+    """The known protocols that some problem lacks inputs of, with the first such problem.
+
+    Raises :class:`SessionError` if no protocol is left.
+    """
     found: dict[str, str] = {}
     for matrix in matrices:
         for protocol in PROTOCOLS:
@@ -209,20 +207,23 @@ def survival_reasons(
     """
     by_problem = {matrix.problem: matrix for matrix in matrices}
     lost = {matrix.problem: undecided(matrix, protocol) for matrix in matrices}
-    reasons = Counter({"not infected": 0, "masked": 0, "tolerated": 0})
+    reasons = Counter({NOT_INFECTED: 0, MASKED: 0, TOLERATED: 0})
     for fact in facts:
         if not fact.witnessed or fact.detected[protocol.name] or fact.id in lost[fact.problem]:
             continue
         matrix = by_problem[fact.problem]
-        columns = matrix.positions(protocol)
-        row = matrix.index[fact.id]
-        if not (matrix.columns["infected"][row, columns] == 1).any():
-            reasons["not infected"] += 1
-        elif not (matrix.columns["propagated"][row, columns] == 1).any():
-            reasons["masked"] += 1
-        else:
-            reasons["tolerated"] += 1
+        reasons[survival_reason(matrix, fact.id, matrix.positions(protocol))] += 1
     return dict(reasons)
+
+
+def survival_reason(matrix: ProblemMatrix, mutant: str, columns: NDArray[np.intp]) -> str:
+    """The first step (RIPR) that fails for an accepted mutant on all of some inputs."""
+    row = matrix.index[mutant]
+    if not (matrix.columns["infected"][row, columns] == 1).any():
+        return NOT_INFECTED
+    if not (matrix.columns["propagated"][row, columns] == 1).any():
+        return MASKED
+    return TOLERATED
 
 
 def false_findings(matrices: Sequence[ProblemMatrix]) -> Share:

@@ -183,7 +183,7 @@ def _problem_facts(
 
 def unproven(matrix: ProblemMatrix, tolerance: float | None) -> list[str]:
     """The mutants without a witness at a tolerance that were not measured on every input."""
-    proven = _anywhere(matrix.witnessing(tolerance) | matrix.stopping(tolerance))
+    proven = _anywhere(matrix.killing(tolerance))
     open_rows = _anywhere(matrix.implied) & ~proven
     return [matrix.candidates[row] for row in np.flatnonzero(open_rows)]
 

@@ -136,7 +136,7 @@ def survivors(
     A proof counts at ``tolerance`` or at the tightest of its input (see :meth:`matrix.limits`). A
     lazy run measures the whole row of what it finds no witness of, so this leaves out none.
     """
-    proof = matrix.witnessing(None) | matrix.stopping(None)
+    proof = matrix.killing(None)
     proven = {matrix.candidates[row] for row in np.flatnonzero(proof.any(axis=1))}
     protocols = [s.protocol for s in (loose, tight) if matrix.problem in s.alone]
     facts = [

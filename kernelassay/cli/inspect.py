@@ -221,7 +221,7 @@ def mutants(
                     }
                 )
                 if mutant.id == show:
-                    shown.append(diff(text, mutant))
+                    shown.append(diff(text, mutant.source, f"{mutant.rule} ({mutant.id})"))
         kept_ids = sampled((row["id"] for row in listed), sample)
         rows += [row for row in listed if row["id"] in kept_ids]
     if show is not None and not shown:

@@ -1,7 +1,15 @@
 """Mutation of kernel sources: the syntax tree, the rules by family, the engine."""
 
 from kernelassay.mutation.catalogue import RULES, select
-from kernelassay.mutation.engine import Mutant, MutantSet, apply, diff, mutant_id, mutants
+from kernelassay.mutation.engine import (
+    Mutant,
+    MutantSet,
+    apply,
+    diff,
+    mutant_id,
+    mutant_text,
+    mutants,
+)
 from kernelassay.mutation.rule import FAMILIES, Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, LaunchSite, Parameter
 
@@ -20,6 +28,7 @@ __all__ = [
     "apply",
     "diff",
     "mutant_id",
+    "mutant_text",
     "mutants",
     "select",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelassay.errors import UnsupportedError
 from kernelassay.mutation.rule import Edit, Mutation, Rule
@@ -57,6 +58,12 @@ def apply(source: str, mutation: Mutation) -> str:
         position = edit.end
     parts.append(data[position:])
     return b"".join(parts).decode()
+
+
+def mutant_text(record: Mapping[str, Any], original: str) -> str:
+    """A mutant's source, from its stored edits."""
+    edits = tuple(Edit(start, end, text) for start, end, text in record["edits"])
+    return apply(original, Mutation(edits))
 
 
 def mutant_id(problem: str, call: str, style: str, rule: str, edits: Sequence[Edit]) -> str:
@@ -126,12 +133,12 @@ def _found(rule: Rule, tree: KernelTree, where: str) -> tuple[Mutation, ...]:
         ) from error
 
 
-def diff(original: str, mutant: Mutant) -> str:
-    """The unified diff from the original source to the mutant's."""
+def diff(original: str, mutated: str, name: str) -> str:
+    """The unified diff from the original source to a mutant's, which the diff calls ``name``."""
     lines = difflib.unified_diff(
         original.splitlines(keepends=True),
-        mutant.source.splitlines(keepends=True),
+        mutated.splitlines(keepends=True),
         fromfile="original",
-        tofile=f"{mutant.rule} ({mutant.id})",
+        tofile=name,
     )
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)

@@ -16,9 +16,9 @@ from kernelassay import matrix as matrices
 from kernelassay.analysis import score as scores
 from kernelassay.errors import NothingToTestError, UsageError
 from kernelassay.inputs import GIVEN, InputSpec
+from kernelassay.mutation import mutant_text
 from kernelassay.oracle import AcceptanceRule
 from kernelassay.plan import PlanOptions
-from kernelassay.population import mutant_text
 from kernelassay.problem import Problem, read_problem
 from kernelassay.protocols import Protocol
 from kernelassay.session import VOLATILE, Session
@@ -213,7 +213,7 @@ def _score(
 def _survivor(matrix: matrices.ProblemMatrix, name: str) -> Survivor:
     row = matrix.index[name]
     record = next(m for m in matrix.plan["mutants"] if m["id"] == name)
-    proofs = matrix.witnessing(WITNESS_TOLERANCE)[row] | matrix.stopping(WITNESS_TOLERANCE)[row]
+    proofs = matrix.killing(WITNESS_TOLERANCE)[row]
     errors = matrix.columns["exact_critical_tolerance"][row]
     column = max(
         (i for i, proof in enumerate(proofs) if proof),

@@ -98,7 +98,7 @@ def test_a_diff_shows_the_changed_line_only() -> None:
     (mutant,) = all_of(source, [catalogue.rule("add-to-sub")])
     changed = [
         line
-        for line in diff(source, mutant).splitlines()
+        for line in diff(source, mutant.source, mutant.rule).splitlines()
         if line[0] in "+-" and line[1] not in "+-"
     ]
     assert changed == ["-y[0] = x[0] + x[1];", "+y[0] = x[0] - x[1];"]
