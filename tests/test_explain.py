@@ -113,6 +113,14 @@ def test_implied_and_lost_cells_are_told_as_such(tmp_path):
     assert (lost.lost, verdicts(lost)[V01.name].verdict) == (1, LOST)
 
 
+def test_a_witness_that_implied_cells_leave_open_is_told_as_open(tmp_path, capsys):
+    store = made(tmp_path / "s", implied={("ae07", SHAPE)})
+    assert explain([store], "ae07", 1e-2).bucket == OPEN
+    assert explain([store], "aa01", 1e-2).bucket == "witnessed"
+    assert invoke(["explain", "ae07", store.name]) == 0
+    assert "--cells rows" in capsys.readouterr().out
+
+
 def test_a_mutant_that_did_not_run_says_why(tmp_path, capsys):
     store = made(tmp_path / "s")
     buckets = {

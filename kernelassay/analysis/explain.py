@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernelassay.analysis.audit import survival_reason
 from kernelassay.analysis.plain import plain
-from kernelassay.analysis.score import mutant_facts
+from kernelassay.analysis.score import problem_facts, unproven
 from kernelassay.cell import OK
 from kernelassay.errors import SessionError, UsageError, unknown_name
 from kernelassay.joined import JoinedSessions
@@ -22,7 +22,7 @@ from kernelassay.protocols import PROTOCOLS, Protocol
 from kernelassay.session import Session
 
 REJECTED, ACCEPTED, OPEN, LOST = "rejected", "accepted", "open", "lost"
-"""Verdicts of a protocol: ``open`` where cells are implied, ``lost`` where the tool lost one."""
+"""Verdicts of a protocol: ``open`` where implied cells decide, ``lost`` where the tool lost one."""
 
 BEYOND, NOT_FINITE = "beyond the tolerance", "NaN or infinity"
 
@@ -118,7 +118,8 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything about one mutant. ``bucket`` is its place in the account of all mutants.
+    """Everything about one mutant. ``bucket`` is its place in the account of all mutants, or
+    ``open`` where implied cells leave it so.
 
     ``valid`` inputs of the problem are ``ran`` (to an end or a stop), ``implied`` or ``lost``.
     ``not_held`` has the protocols that the problem lacks inputs of, with these. ``duplicates`` are
@@ -163,8 +164,7 @@ def explain(
     """Explain the mutant whose id is, or alone begins with, ``name``; witnesses at ``tolerance``.
 
     Raises :class:`UsageError` for an unknown or ambiguous name, and :class:`SessionError` if its
-    problem is not finished (without ``partial``: if any is not) or if implied cells leave open
-    whether it is witnessed.
+    problem is not finished (without ``partial``: if any is not).
     """
     joined = JoinedSessions(sessions)
     if not partial:
@@ -253,8 +253,9 @@ class _View:
         self.record = record
         self.tolerance = tolerance
         self.row = matrix.index[record["id"]]
-        facts = {fact.id: fact for fact in mutant_facts((matrix,), (), tolerance)}
-        self.bucket = facts[record["id"]].bucket
+        facts = {fact.id: fact for fact in problem_facts(matrix, (), tolerance)}
+        undecided = record["id"] in unproven(matrix, tolerance)
+        self.bucket = OPEN if undecided else facts[record["id"]].bucket
         self.implied: Bools = matrix.implied[self.row]
         self.lost: Bools = matrix.lost[self.row]
         self.ran: Bools = ~(self.implied | self.lost)

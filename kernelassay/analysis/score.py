@@ -149,12 +149,16 @@ def mutant_facts(
                 where=matrix.problem,
                 hint=ROWS_HINT,
             )
-    return [facts for matrix in matrices for facts in _problem_facts(matrix, protocols, tolerance)]
+    return [facts for matrix in matrices for facts in problem_facts(matrix, protocols, tolerance)]
 
 
-def _problem_facts(
+def problem_facts(
     matrix: ProblemMatrix, protocols: Sequence[Protocol], tolerance: float | None
 ) -> Iterable[MutantFacts]:
+    """:func:`mutant_facts` of one problem, though implied cells may leave witnesses open.
+
+    Raises :class:`SessionError` if they leave a verdict open.
+    """
     by_output = _anywhere(matrix.witnessing(tolerance))
     by_stop = _anywhere(matrix.stopping(tolerance))
     found = [any(bool(cell) for cell in row) for row in matrix.columns["findings"]]

@@ -18,6 +18,7 @@ from kernelassay.analysis.explain import (
     Killer,
     ProtocolVerdict,
 )
+from kernelassay.analysis.score import ROWS_HINT
 
 WITNESSED = ("witnessed", "witnessed_by_stop")
 
@@ -68,6 +69,8 @@ def _place(result: Explanation) -> Iterator[str]:
         counts += f", {result.lost} lost" if result.lost else ""
         yield f"bucket: {bucket} at {result.tolerance:g}"
         yield f"{counts}; kill witnesses: {len(result.killers)} of the {result.ran} that ran"
+        if result.bucket == OPEN:
+            yield f"nothing measured proves it wrong, and not all was measured; {ROWS_HINT}"
         if result.bucket == "flagged_only":
             yield "no input proves its output wrong; only the sanitizer saw it"
     if result.duplicates:
