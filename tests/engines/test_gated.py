@@ -25,6 +25,8 @@ from kernelassay.session import Session, first_input, inputs_of
 from kernelassay.suite import suite_problems
 from tests.test_campaign import RULES, Silent
 
+pytestmark = pytest.mark.xdist_group("gated")  # they share sessions that take a while to make
+
 NAME = "suite/softmax_rows"
 PLAIN, HALF = "original/k00/plain", "original/k00/half"
 
