@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelassay.analysis.audit import not_held
+from kernelassay.analysis.ground import ground
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
     ROWS_HINT,
@@ -21,9 +22,7 @@ from kernelassay.analysis.score import (
     buckets,
     check_controls,
     mutant_facts,
-    rejected_originals,
     score,
-    undecided,
 )
 from kernelassay.analysis.subsumption import firsts, minimal
 from kernelassay.joined import JoinedSessions
@@ -167,7 +166,8 @@ def anatomy(sessions: Sequence[Session], tolerance: float, *, partial: bool = Fa
     facts = mutant_facts(matrices, protocols, tolerance)
     account = buckets(plans, facts)
     witnessed = [fact for fact in facts if fact.witnessed]
-    scored = _scored(matrices, witnessed, protocols)
+    common = set(ground(matrices, facts, protocols).mutants)
+    scored = [fact for fact in witnessed if _pair(fact) in common]
     names = tuple(protocol.name for protocol in protocols)
     implied = [fact for fact in witnessed if not fact.whole]
     assert len(witnessed) == account.witnessed + account.witnessed_by_stop
@@ -191,20 +191,6 @@ def anatomy(sessions: Sequence[Session], tolerance: float, *, partial: bool = Fa
         else "",
         hint=ROWS_HINT if implied else "",
     )
-
-
-def _scored(
-    matrices: Sequence[ProblemMatrix], facts: Iterable[MutantFacts], protocols: Sequence[Protocol]
-) -> list[MutantFacts]:
-    """The mutants that every protocol scores: none is set aside, none lost a deciding cell."""
-    aside = {key for protocol in protocols for key in rejected_originals(matrices, protocol)}
-    lost = {(m.problem, name) for m in matrices for p in protocols for name in undecided(m, p)}
-    return [
-        fact
-        for fact in facts
-        if (fact.problem, fact.call, fact.style) not in aside
-        and (fact.problem, fact.id) not in lost
-    ]
 
 
 def patterns(facts: Sequence[MutantFacts], protocols: Sequence[str]) -> tuple[Pattern, ...]:

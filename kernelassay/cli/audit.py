@@ -6,28 +6,25 @@ from pathlib import Path
 
 import click
 
-from kernelassay.cli.selection import Selection, console, emit_json, json_option, problem_options
+from kernelassay.cli.selection import (
+    Selection,
+    console,
+    emit_json,
+    json_option,
+    problem_options,
+    session_options,
+)
 from kernelassay.errors import GateError
 
 
 @click.command()
-@click.argument(
-    "sessions", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SESSION..."
-)
+@session_options
 @click.option(
     "--protocol",
     "names",
     multiple=True,
     help="Protocol name; may be repeated. Default: all whose inputs the session has.",
 )
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(0.0, min_open=True),
-    default=1e-2,
-    show_default=True,
-    help="Tolerance at which a witness counts.",
-)
-@click.option("--partial", is_flag=True, help="Score the finished problems of an unfinished run.")
 @click.option(
     "--fail-under",
     type=click.FloatRange(0.0, 1.0),

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import click
 
-from kernelassay.cli.selection import console, emit_json, json_option
+from kernelassay.cli.selection import console, emit_json, json_option, session_options
 from kernelassay.errors import UsageError
 
 
 @click.command()
-@click.argument(
-    "sessions", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SESSION..."
-)
+@session_options
 @click.option(
     "--protocol",
     "names",
@@ -21,14 +19,6 @@ from kernelassay.errors import UsageError
     required=True,
     help="Protocol name; give two, or one with --sweep.",
 )
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(0.0, min_open=True),
-    default=1e-2,
-    show_default=True,
-    help="Tolerance at which a witness counts.",
-)
-@click.option("--partial", is_flag=True, help="Compare on the finished problems of a run.")
 @click.option("--sweep", is_flag=True, help="Score each protocol at every tolerance of a ladder.")
 @click.option(
     "--at",

@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
-from kernelassay.cli.selection import console, emit_json, json_option
-
-
-def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The finished problems of sessions, and the tolerance that witnesses are counted at."""
-    for option in reversed(
-        (
-            click.argument(
-                "sessions",
-                nargs=-1,
-                required=True,
-                type=click.Path(path_type=Path),
-                metavar="SESSION...",
-            ),
-            click.option(
-                "--tolerance",
-                type=click.FloatRange(0.0, min_open=True),
-                default=1e-2,
-                show_default=True,
-                help="Tolerance at which a witness counts.",
-            ),
-            click.option(
-                "--partial", is_flag=True, help="Use the finished problems of an unfinished run."
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+from kernelassay.cli.selection import console, emit_json, json_option, session_options
 
 
 @click.command()

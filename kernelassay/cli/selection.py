@@ -160,6 +160,33 @@ def problem_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The finished problems of sessions, and the tolerance that witnesses are counted at."""
+    for option in reversed(
+        (
+            click.argument(
+                "sessions",
+                nargs=-1,
+                required=True,
+                type=click.Path(path_type=Path),
+                metavar="SESSION...",
+            ),
+            click.option(
+                "--tolerance",
+                type=click.FloatRange(0.0, min_open=True),
+                default=1e-2,
+                show_default=True,
+                help="Tolerance at which a witness counts.",
+            ),
+            click.option(
+                "--partial", is_flag=True, help="Use the finished problems of an unfinished run."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
 kernel_option = click.option(
     "--kernel",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
