@@ -332,24 +332,32 @@ class Session:
             if plan["refused"]:
                 continue
             tables = [self.read_cells(plan["problem"]["id"], s["id"]) for s in inputs_of(plan)]
-            unsteady = _unsteady(tables) if self.manifest.get("executor") == "cuda" else frozenset()
+            unsteady = self._unsteady(tables)
             for cells in tables:
                 for row in cells.sort_by("candidate").to_pylist():
                     if row["candidate"] not in unsteady:
                         state.update(_json(row))
         return state.hexdigest()
 
+    def unsteady(self, plan: Mapping[str, Any]) -> frozenset[str]:
+        """The candidates of a planned problem that were seen to differ between two runs on a GPU.
 
-def _unsteady(tables: Iterable[pa.Table]) -> frozenset[str]:
-    """The candidates with a finding that two runs differ."""
-    return frozenset(
-        name
-        for cells in tables
-        for name, found in zip(
-            cells.column("candidate").to_pylist(), cells.column("findings").to_pylist(), strict=True
+        What was not seen can still be so: the same two runs may agree another time.
+        """
+        problem = plan["problem"]["id"]
+        names = [spec["id"] for spec in inputs_of(plan)]
+        done = [name for name in names if self.cell_path(problem, name).exists()]
+        return self._unsteady(self.read_cells(problem, name) for name in done)
+
+    def _unsteady(self, tables: Iterable[pa.Table]) -> frozenset[str]:
+        if self.manifest.get("executor") != "cuda":
+            return frozenset()
+        return frozenset(
+            row["candidate"]
+            for cells in tables
+            for row in cells.select(["candidate", "findings"]).to_pylist()
+            if any(finding["kind"] == "order-dependent" for finding in row["findings"])
         )
-        if any(finding["kind"] == "order-dependent" for finding in found)
-    )
 
 
 def write_table(path: Path, data: pa.Table) -> None:
