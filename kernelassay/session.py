@@ -8,6 +8,7 @@ Layout (a contract)::
     cells/<problem>/<input>.parquet   one finished unit of work
     gate/<problem>.parquet      cells measured while planning; optional, outside the digest
     timings/<problem>/*.json    how long planning and units took; optional, outside the digest
+    timings/stints/*.json       how long each run was at work, and in how many lanes; the same
     images/                     cache of compiled code, and of inputs measured for plans to come;
                                 may be deleted at any time
     mutants.parquet, inputs.parquet   the plans as tables, written when a run ends
@@ -33,6 +34,7 @@ import pyarrow.parquet as pq
 
 from kernelassay.cell import SCHEMA
 from kernelassay.errors import SessionError
+from kernelassay.timing import Stint
 
 FORMAT = 2
 MUTANT_FIELDS = {
@@ -275,20 +277,26 @@ class Session:
     def read_timing(self, problem: str, name: str) -> dict[str, Any] | None:
         """What :meth:`write_timing` stored, or ``None``: a session may come without."""
         path = self._timing_path(problem, name)
-        try:
-            timing: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise SessionError(
-                f"damaged timing: {error}",
-                where=str(path),
-                hint="delete this file: no result depends on it",
-            ) from error
-        return timing
+        return _timing_file(path) if path.exists() else None
 
     def _timing_path(self, problem: str, name: str) -> Path:
         return self.root / "timings" / slug(problem) / f"{slug(name)}.json"
+
+    def write_stint(self, stint: Stint) -> None:
+        """Store how long a run has been at work so far."""
+        path = self.root / "timings" / "stints" / f"{stint.started:.3f}.json"
+        write_whole(path, _json(stint.to_json()))
+
+    def stints(self) -> list[Stint]:
+        """The runs that made the session; none where none was noted."""
+        found = []
+        for path in (self.root / "timings" / "stints").glob("*.json"):
+            stored = _timing_file(path)
+            try:
+                found.append(Stint.from_json(stored))
+            except (KeyError, TypeError) as error:
+                raise _damaged_timing(path, error) from error
+        return sorted(found, key=lambda stint: stint.started)
 
     def finished_plans(self) -> list[dict[str, Any]]:
         """The plans whose problem is refused, or has all its cells."""
@@ -358,6 +366,22 @@ class Session:
             for row in cells.select(["candidate", "findings"]).to_pylist()
             if any(finding["kind"] == "order-dependent" for finding in row["findings"])
         )
+
+
+def _timing_file(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise _damaged_timing(path, error) from error
+    return found
+
+
+def _damaged_timing(path: Path, error: Exception) -> SessionError:
+    return SessionError(
+        f"damaged timing: {error!r}",
+        where=str(path),
+        hint="delete this file: no result depends on it",
+    )
 
 
 def write_table(path: Path, data: pa.Table) -> None:

@@ -125,7 +125,7 @@ def test_a_worker_killed_at_any_moment_changes_nothing(finished, tmp_path, monke
     monkeypatch.setattr(Worker, "_receive", receive)
     assert measure(tmp_path / "s") == finished[1]
     assert len(killed) == len(moments)
-    report = cost_report(Session.open(tmp_path / "s"), MACHINES["cpu"])
+    report = cost_report([Session.open(tmp_path / "s")], MACHINES["cpu"])
     assert list(report.replacements) == ["signal SIGKILL"]
     lost = report.replacements["signal SIGKILL"]
     assert lost.count == len(moments)
