@@ -204,10 +204,11 @@ def machine_of(session: Session) -> Machine:
     return MACHINES[executor]
 
 
-def fitted(session: Session) -> Machine:
-    """Coefficients fitted on a session's timings."""
-    units = read_timings(session).all_units
-    return fit(units, machine_of(session), f"fitted on {session.name}, {len(units)} units")
+def fitted(*sessions: Session) -> Machine:
+    """Coefficients fitted on the timings of sessions of one executor."""
+    units = read_timings(*sessions).all_units
+    names = ", ".join(session.name for session in sessions)
+    return fit(units, machine_of(sessions[0]), f"fitted on {names}, {len(units)} units")
 
 
 def _extent(session: JoinedSessions) -> Extent:

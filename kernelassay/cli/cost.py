@@ -13,9 +13,11 @@ from kernelassay.cli.selection import console, emit_json, json_option
 @click.argument("sessions", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--fit-on",
+    multiple=True,
     type=click.Path(path_type=Path),
     metavar="SESSION",
-    help="Predict with coefficients fitted on this session's timings, not with those that ship.",
+    help="Predict with coefficients fitted on the timings of this session, not with those that"
+    " ship; may be repeated.",
 )
 @click.option(
     "--mutants",
@@ -24,7 +26,7 @@ from kernelassay.cli.selection import console, emit_json, json_option
 )
 @json_option
 def cost(
-    sessions: tuple[Path, ...], fit_on: Path | None, mutants: int | None, as_json: bool
+    sessions: tuple[Path, ...], fit_on: tuple[Path, ...], mutants: int | None, as_json: bool
 ) -> None:
     """Hold what a SESSION took against what FLOP and bytes predict.
 
@@ -36,7 +38,8 @@ def cost(
     from kernelassay.session import Session
 
     stores = [Session.open(session) for session in sessions]
-    machine = machine_of(stores[0]) if fit_on is None else fitted(Session.open(fit_on))
+    models = [Session.open(session) for session in fit_on]
+    machine = fitted(*models) if models else machine_of(stores[0])
     report = cost_report(stores, machine)
     if as_json:
         growth = None if mutants is None else {"mutants": mutants, "times": report.growth(mutants)}
