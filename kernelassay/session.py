@@ -235,7 +235,9 @@ class Session:
         """The cells of one unit of work."""
         path = self.cell_path(problem, input_id)
         try:
-            return pq.read_table(path)
+            # One small file: neither threads nor the machinery for many files pays.
+            with pq.ParquetFile(path) as file:
+                return file.read(use_threads=False)
         except FileNotFoundError:
             raise SessionError(
                 f"no cells for input {input_id!r} of {problem}",
