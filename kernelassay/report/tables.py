@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelassay.analysis.audit import OTHER_TOLERANCES, AuditResult
+from kernelassay.analysis.mechanism import MECHANISMS, OPEN, Tally
 from kernelassay.analysis.score import Buckets, ProtocolScore, Share
 from kernelassay.analysis.vacuity import BlindBand
+from kernelassay.protocols import V01
 
 TAIL = 8
 
@@ -53,6 +55,7 @@ def print_audit(console: Console, result: AuditResult) -> None:
     _accounts(console, result)
     _protocols(console, result)
     _families(console, result)
+    print_mechanisms(console, result)
     _styles(console, result)
     for score in result.scores:
         _problems(console, score)
@@ -146,11 +149,9 @@ def _protocols(console: Console, result: AuditResult) -> None:
         "90% band of missed (all problems)",
         "90% band at 10 problems",
         "correct kernels rejected",
-        "why survivors survive",
     ):
         table.add_column(column)
     for score in result.scores:
-        reasons = result.survivors[score.protocol]
         table.add_row(
             score.protocol,
             percent(score.detection),
@@ -158,7 +159,6 @@ def _protocols(console: Console, result: AuditResult) -> None:
             _band(score.band_full),
             _band(score.band_ten),
             percent(score.false_rejection),
-            ", ".join(f"{count} {reason}" for reason, count in reasons.items()),
         )
     console.print(table)
 
@@ -176,6 +176,32 @@ def _families(console: Console, result: AuditResult) -> None:
     for family in families:
         table.add_row(family, *(percent(score.by_family[family]) for score in result.scores))
     console.print(table)
+
+
+def print_mechanisms(console: Console, result: AuditResult) -> None:
+    """Why survivors survive: under each protocol, then by family under the official check."""
+    if not result.scores:
+        return
+    totals = {name: survival.all for name, survival in result.mechanisms.items()}
+    console.print(_tallies("protocol", totals, "Why survivors survive"))
+    official = V01.name if V01.name in totals else next(iter(totals))
+    families = result.mechanisms[official].by_family
+    console.print(_tallies("family", families, f"Why survivors of {official} survive"))
+
+
+def _tallies(first: str, tallies: Mapping[str, Tally], title: str) -> Table:
+    """A row per tally: its survivors, and the shares of them by mechanism."""
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    table.add_column("survivors", justify="right")
+    opened = any(tally.open.count for tally in tallies.values())
+    names = (*MECHANISMS, OPEN) if opened else MECHANISMS
+    for name in names:
+        table.add_column(name, justify="right")
+    for label, tally in tallies.items():
+        shares = (percent(tally.mechanisms[name]) for name in names)
+        table.add_row(label, str(tally.survivors), *shares)
+    return table
 
 
 def _styles(console: Console, result: AuditResult) -> None:
