@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernelassay.errors import UsageError
+from kernelassay.analysis.sizes import Setting, resized
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.inputs import official_inputs
 from kernelassay.problem import Problem, load
@@ -38,55 +38,33 @@ class BlindBand:
         return asdict(self)
 
 
-def parse_settings(settings: Sequence[str]) -> list[tuple[tuple[str, int], ...]]:
-    """``SIZE=N`` options, one size change each; without any, the problem as it is."""
-    parsed: list[tuple[tuple[str, int], ...]] = []
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        if not name or not value.isdigit():
-            raise UsageError(f"--set {setting!r} is not of the form SIZE=N")
-        parsed.append(((name, int(value)),))
-    return parsed or [()]
-
-
 def blind_bands(
     problems: Sequence[Problem],
-    settings: Sequence[tuple[tuple[str, int], ...]],
+    settings: Sequence[Setting],
     tolerance: float,
 ) -> list[BlindBand]:
     """One band per problem and setting; problem code runs in a limited worker.
 
     Raises :class:`UsageError` for a size the problem does not have.
     """
-    bands = []
-    for problem in problems:
-        for overrides in settings:
-            known = {lever.name for lever in problem.levers}
-            for name, _ in overrides:
-                if name not in known:
-                    raise UsageError(
-                        f"{problem.id} has no size {name!r}",
-                        hint=f"it has {', '.join(sorted(known)) or 'none'}",
-                    )
-            bands.append(
-                run_limited(
-                    blind_band,
-                    (problem, overrides, tolerance),
-                    seconds=SECONDS,
-                    memory_bytes=MEMORY_BYTES,
-                    where=problem.id,
-                )
-            )
-    return bands
+    return [
+        run_limited(
+            blind_band,
+            (resized(problem, setting), tolerance),
+            seconds=SECONDS,
+            memory_bytes=MEMORY_BYTES,
+            where=problem.id,
+        )
+        for problem in problems
+        for setting in settings
+    ]
 
 
-def blind_band(
-    problem: Problem, overrides: tuple[tuple[str, int], ...], tolerance: float
-) -> BlindBand:
+def blind_band(problem: Problem, tolerance: float) -> BlindBand:
     """Measure one band. Executes problem code: call it in a worker only."""
     import torch
 
-    loaded = load(problem, dict(overrides))
+    loaded = load(problem)
     largest, total, count = 0.0, 0.0, 0
     for spec in official_inputs():
         with torch.no_grad():
@@ -97,11 +75,11 @@ def blind_band(
         count += size.numel()
     return BlindBand(
         problem=problem.id,
-        overrides=overrides,
+        overrides=problem.shrunk,
         tolerance=tolerance,
         largest_output=largest,
         mean_output=total / count,
         undetectable=tolerance * (1.0 + 1.0 / largest) if largest else None,
         zeros_pass=largest <= tolerance * (1.0 + largest),
-        official_shape=problem.official_shape and not overrides,
+        official_shape=problem.official_shape,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +13,6 @@ from rich.table import Table
 from kernelassay.analysis.audit import OTHER_TOLERANCES, AuditResult
 from kernelassay.analysis.mechanism import MECHANISMS, OPEN, Tally
 from kernelassay.analysis.score import Buckets, ProtocolScore, Share
-from kernelassay.analysis.vacuity import BlindBand
 from kernelassay.protocols import V01
 
 TAIL = 8
@@ -273,29 +272,3 @@ def _notes(console: Console, result: AuditResult) -> None:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
-
-
-def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) -> None:
-    """The blind bands."""
-    table = Table(title=f"Blind band of allclose at {tolerance:g}", title_justify="left")
-    for column in (
-        "problem",
-        "sizes",
-        "mean output",
-        "largest output",
-        "largest undetectable relative error",
-        "zeros pass",
-    ):
-        table.add_column(column)
-    for band in bands:
-        sizes = ", ".join(f"{name}={value}" for name, value in band.overrides) or "as written"
-        error = "unbounded" if band.undetectable is None else f"{band.undetectable:.3g}"
-        table.add_row(
-            band.problem,
-            sizes,
-            f"{band.mean_output:.3g}",
-            f"{band.largest_output:.3g}",
-            error,
-            "yes" if band.zeros_pass else "no",
-        )
-    console.print(table)
