@@ -69,8 +69,9 @@ class Ceiling:
     """What was found for one kind of values.
 
     ``scale`` is the largest at which all correct kernels passed, ``beyond`` the next that was
-    tried: a kernel fails there (``status`` located), or nothing is finite (never). ``first`` tells
-    of that kernel, None where no kernel failed. ``tried`` counts the scales.
+    tried: a kernel fails there (``status`` located), or nothing is finite (never). It is None where
+    the search was not to go further. ``first`` tells of the kernel, None where none failed.
+    ``tried`` counts the scales.
     """
 
     kind: str
@@ -107,16 +108,25 @@ class ProblemCeilings:
 
 @dataclass(frozen=True, slots=True)
 class CeilingOptions:
-    """What is asked of each problem. ``shrink`` leaves the own suite's problems as they are."""
+    """What is asked of each problem. ``shrink`` leaves the own suite's problems as they are.
+
+    No scale beyond ``up_to`` is tried.
+    """
 
     tolerance: float
     styles: tuple[str, ...]
     seed: int = 1
     shrink: bool = False
+    up_to: float = math.inf
     jobs: int = 1
 
 
-def locate(kind: str, judge: Callable[[float], Judged | None], tolerance: float) -> Ceiling:
+def locate(
+    kind: str,
+    judge: Callable[[float], Judged | None],
+    tolerance: float,
+    up_to: float = math.inf,
+) -> Ceiling:
     """Walk up from scale 1 while kernels pass, then bisect (geometrically) the last step.
 
     What fails only between two steps that pass is not seen.
@@ -127,7 +137,9 @@ def locate(kind: str, judge: Callable[[float], Judged | None], tolerance: float)
         return Ceiling(kind, FAILS if found else UNDEFINED, None, 1.0, found, tried)
     low, high = 1.0, 1.0
     while found is not None and found.error <= tolerance:
-        low, high = high, high * STEP
+        if high >= up_to:
+            return Ceiling(kind, NEVER, high, None, None, tried)
+        low, high = high, min(high * STEP, up_to)
         found = judge(high)
         tried += 1
     while high > low * PRECISION:
@@ -191,7 +203,10 @@ def problem_ceilings(
                 unit = worker.measure(spec, correct.originals, correct.benign)
                 return judged(unit, options.tolerance)
 
-            found = tuple(locate(kind, partial(judge, kind), options.tolerance) for kind in KINDS)
+            found = tuple(
+                locate(kind, partial(judge, kind), options.tolerance, options.up_to)
+                for kind in KINDS
+            )
     except DeviceError:
         raise
     except KernelassayError as error:

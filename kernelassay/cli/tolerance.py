@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +80,13 @@ def vacuity(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the values."
 )
 @click.option(
+    "--up-to",
+    type=click.FloatRange(1.0),
+    default=math.inf,
+    metavar="SCALE",
+    help="Try no larger scale. Default: until nothing is finite.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(1),
     default=os.cpu_count() or 1,
@@ -96,6 +104,7 @@ def ceiling(
     tolerance: float,
     styles: tuple[str, ...],
     seed: int,
+    up_to: float,
     jobs: int,
     as_json: bool,
 ) -> None:
@@ -116,7 +125,7 @@ def ceiling(
         raise UsageError("--shrink and --set both choose the sizes", hint="give one of them")
     selected = Selection(names, kernelbench, level, files).problems()
     cases = [resized(p, setting) for p in selected for setting in parse_settings(settings)]
-    options = CeilingOptions(tolerance, choose(styles), seed, shrink, jobs)
+    options = CeilingOptions(tolerance, choose(styles), seed, shrink, up_to, jobs)
     order = {(case.id, case.shrunk): place for place, case in enumerate(cases)}
     asked = {case.id: case.shrunk for case in cases} if shrink else {}  # it changes the sizes
     found: list[ProblemCeilings] = []

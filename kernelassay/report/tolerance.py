@@ -31,6 +31,8 @@ def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) 
         "largest output",
         "largest undetectable relative error",
         "zeros pass",
+        "a copied input passes",
+        "noise passes",
     ):
         table.add_column(column)
     for band in bands:
@@ -41,9 +43,18 @@ def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) 
             f"{band.mean_output:.3g}",
             f"{band.largest_output:.3g}",
             error,
-            "yes" if band.zeros_pass else "no",
+            _passes(band.zeros_pass, band.zeros_error),
+            _passes(band.copy_passes, band.copy_error),
+            _passes(band.noise_passes, band.noise_error),
         )
     console.print(table)
+    console.print("in brackets the smallest tolerance at which it passes", soft_wrap=True)
+
+
+def _passes(accepted: bool | None, error: float | None) -> str:
+    if accepted is None or error is None:
+        return "-"
+    return f"{'yes' if accepted else 'no'} ({error:.2e})"
 
 
 def _sizes(sizes: Sequence[tuple[str, int]]) -> str:
@@ -79,7 +90,8 @@ def print_ceilings(console: Console, found: Sequence[ProblemCeilings], tolerance
 def scale(ceiling: Ceiling) -> str:
     """The ceiling in words."""
     if ceiling.status == NEVER:
-        return f"never (finite to {ceiling.scale:.3g})"
+        end = "tried to" if ceiling.beyond is None else "finite to"
+        return f"never ({end} {ceiling.scale:.3g})"
     return ceiling.status if ceiling.scale is None else f"{ceiling.scale:.3g}"
 
 
