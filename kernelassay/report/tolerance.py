@@ -68,15 +68,16 @@ def print_ceilings(console: Console, found: Sequence[ProblemCeilings], tolerance
         f" (to a factor of {PRECISION:g})",
         title_justify="left",
     )
-    for column in ("problem", "sizes", "kernels", "inputs", "scale"):
-        table.add_column(column, justify="right" if column in ("kernels", "scale") else "left")
-    table.add_column("fails beyond", overflow="fold")
-    table.add_column("its error", justify="right")
-    table.add_column("float32 reference's", justify="right")
+    for column in ("problem", "sizes", "inputs"):
+        table.add_column(column, overflow="fold")
+    table.add_column("scale", justify="right")
+    table.add_column("worst kernel beyond", overflow="fold")
+    for column in ("fail", "its error", "float32 reference"):
+        table.add_column(column, justify="right")
     for one in found:
         for ceiling in one.ceilings:
             first = ceiling is one.ceilings[0]
-            head = (one.problem, _sizes(one.sizes), str(one.kernels)) if first else ("", "", "")
+            head = (one.problem, _sizes(one.sizes)) if first else ("", "")
             table.add_row(*head, ceiling.kind, scale(ceiling), *_first(ceiling, one.kernels))
     if table.row_count:
         console.print(table)
@@ -95,14 +96,13 @@ def scale(ceiling: Ceiling) -> str:
     return ceiling.status if ceiling.scale is None else f"{ceiling.scale:.3g}"
 
 
-def _first(ceiling: Ceiling, kernels: int) -> tuple[str, str, str]:
-    """The kernel that fails, its error and the reference's."""
+def _first(ceiling: Ceiling, kernels: int) -> tuple[str, str, str, str]:
+    """The kernel that strays most there, how many fail, its error and the reference's."""
     worst = ceiling.first
     if worst is None:
-        return "", "", ""
-    others = f" and {worst.failing - 1} of {kernels - 1} others" if worst.failing > 1 else ""
+        return "", "", "", ""
     error = worst.outcome or f"{worst.error:.2e}"
-    return worst.kernel + others, error, f"{worst.reference_error:.2e}"
+    return worst.kernel, f"{worst.failing} of {kernels}", error, f"{worst.reference_error:.2e}"
 
 
 def _summary(found: Sequence[ProblemCeilings]) -> Iterator[str]:
