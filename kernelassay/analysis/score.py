@@ -315,7 +315,7 @@ def rejected_originals(
     """The (problem, call, style) whose correct kernel a protocol rejects."""
     found = set()
     for matrix in matrices:
-        rejected = rejects(matrix, protocol)
+        rejected = _anywhere(matrix.rejected_by(protocol)[:, matrix.positions(protocol)])
         for call in matrix.plan["calls"]:
             for style in call["styles"]:
                 if rejected[matrix.index[f"original/{call['id']}/{style}"]]:

@@ -11,13 +11,11 @@ from rich.table import Table
 from kernelassay.analysis.explain import (
     ACCEPTED,
     BEYOND,
-    LOST,
-    OPEN,
-    REJECTED,
     Explanation,
     Killer,
     ProtocolVerdict,
 )
+from kernelassay.analysis.mechanism import LOST, OPEN, REJECTED
 from kernelassay.analysis.score import ROWS_HINT
 
 WITNESSED = ("witnessed", "witnessed_by_stop")
