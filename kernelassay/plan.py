@@ -25,6 +25,7 @@ from kernelassay.lazy import LAZY, ROWS
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
+from kernelassay.protocols import DEFAULT, Protocol
 from kernelassay.small import small_sizes_limited
 
 OWN, OFFICIAL = "own", "official"
@@ -51,6 +52,13 @@ class PlanOptions:
     sample: int | None = None
     benign: int | None = None
     cells: str = ROWS
+    protocols: tuple[Protocol, ...] | None = None
+    """Those that were asked for: they draw their own inputs; None draws none."""
+
+    @property
+    def decided(self) -> tuple[Protocol, ...]:
+        """The protocols that lazy cells decide."""
+        return DEFAULT if self.protocols is None else self.protocols
 
     @property
     def gates_mutants(self) -> bool:
@@ -135,7 +143,7 @@ def make_plan(
         _, candidates = run(population.candidates_of, base, tools)
         mutants = [one for one in candidates if one.role == MUTANT]
         progress("checking inputs")
-        return GateMutants(mutants, specs)
+        return GateMutants(mutants, specs, options.decided)
 
     base, calls = admit(
         problem,

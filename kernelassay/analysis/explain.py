@@ -18,11 +18,13 @@ from kernelassay.errors import SessionError, UsageError, unknown_name
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import Bools, ProblemMatrix, measured, of_plan, require_finished
 from kernelassay.mutation import RULES, diff, mutant_text
-from kernelassay.protocols import PROTOCOLS, Protocol
+from kernelassay.oracle import CRITICAL
+from kernelassay.protocols import Protocol, of_session
 from kernelassay.session import Session
 
-REJECTED, ACCEPTED, OPEN, LOST = "rejected", "accepted", "open", "lost"
-"""Verdicts of a protocol: ``open`` where implied cells decide, ``lost`` where the tool lost one."""
+REJECTED, ACCEPTED, OPEN, LOST, UNTOLD = "rejected", "accepted", "open", "lost", "untold"
+"""Verdicts of a protocol: ``open`` where implied cells decide, ``lost`` where the tool lost one,
+``untold`` where what is kept of an output does not decide its rule."""
 
 BEYOND, NOT_FINITE = "beyond the tolerance", "NaN or infinity"
 
@@ -159,9 +161,16 @@ class Explanation:
 
 
 def explain(
-    sessions: Sequence[Session], name: str, tolerance: float, *, partial: bool = False
+    sessions: Sequence[Session],
+    name: str,
+    tolerance: float,
+    protocols: Sequence[Protocol] | None = None,
+    *,
+    partial: bool = False,
 ) -> Explanation:
     """Explain the mutant whose id is, or alone begins with, ``name``; witnesses at ``tolerance``.
+
+    Without ``protocols`` those of the session tell what they make of it.
 
     Raises :class:`UsageError` for an unknown or ambiguous name, and :class:`SessionError` if its
     problem is not finished (without ``partial``: if any is not).
@@ -181,7 +190,8 @@ def explain(
         )
     ran = measured(record) and not plan["refused"]
     view = _View(of_plan(joined, plan), record, tolerance) if ran else None
-    held = [p for p in PROTOCOLS if not p.missing_in(plan)] if view else []
+    wanted = of_session(sessions[0].manifest) if protocols is None else protocols
+    held = [p for p in wanted if not p.missing_in(plan)] if view else []
     rule = next((rule for rule in RULES if rule.id == record["rule"]), None)
     original = _call(plan, record)["sources"][record["style"]]
     label = f"{record['rule']} ({record['id']})"
@@ -209,7 +219,7 @@ def explain(
         implied=int(view.implied.sum()) if view else 0,
         lost=int(view.lost.sum()) if view else 0,
         protocols=tuple(view.verdict(p) for p in held) if view else (),
-        not_held={p.name: p.missing_in(plan) for p in PROTOCOLS if p not in held} if view else {},
+        not_held={p.name: p.missing_in(plan) for p in wanted if p not in held} if view else {},
         killers=tuple(view.killer(column, held) for column in view.killing) if view else (),
         flags=view.flags() if view else (),
     )
@@ -273,15 +283,14 @@ class _View:
 
     def seen(self, protocol: Protocol, at: int) -> float | None:
         """The critical tolerance that a protocol's checker sees; ``None`` without an output."""
-        form = self.matrix.rule_of(protocol).form
-        name = "critical_tolerance" if form == "sum" else "critical_max_rule"
+        name = CRITICAL[self.matrix.rule_of(protocol).form]
         ran = self.cell("outcome", at) == OK
         return float(self.cell(f"{protocol.view}_{name}", at)) if ran else None
 
     def margin(self, protocol: Protocol, at: int) -> float | None:
         """:meth:`seen` over the protocol's tolerance."""
         seen = self.seen(protocol, at)
-        return None if seen is None else seen / self.matrix.rule_of(protocol).tolerance
+        return None if seen is None else self.matrix.rule_of(protocol).margin(seen)
 
     def verdict(self, protocol: Protocol) -> ProtocolVerdict:
         """What a protocol that the problem has the inputs of makes of the mutant."""
@@ -294,8 +303,11 @@ class _View:
             verdict = REJECTED
         elif self.implied[columns].any():
             verdict = OPEN
+        elif self.lost[columns].any():
+            verdict = LOST
         else:
-            verdict = LOST if self.lost[columns].any() else ACCEPTED
+            open_here = self.matrix.open_to(protocol)[self.row, columns].any()
+            verdict = UNTOLD if open_here else ACCEPTED
         accepted = verdict == ACCEPTED
         return ProtocolVerdict(
             protocol=protocol.name,

@@ -14,9 +14,11 @@ import numpy as np
 from kernelassay.analysis.score import (
     MutantFacts,
     check_controls,
+    rejected_correct,
     rejected_originals,
     rejects,
     undecided,
+    verdicts,
 )
 from kernelassay.errors import ControlError, SessionError
 from kernelassay.matrix import Bools, ProblemMatrix
@@ -76,10 +78,11 @@ def why_aside(matrix: ProblemMatrix, protocol: Protocol) -> str:
     if missing:
         return f"no valid input {', '.join(missing)}"
     try:
-        check_controls(matrix, protocol)
+        check_controls(matrix)
     except ControlError as error:
         return error.what
-    return ""
+    wrong = rejected_correct(matrix, protocol)
+    return f"{protocol.name} rejects the correct kernel {wrong[0]}" if wrong else ""
 
 
 def ground(
@@ -123,11 +126,11 @@ def rejected(
     matrices: Iterable[ProblemMatrix], candidates: Candidates, protocol: Protocol
 ) -> Bools:
     """Which candidates a protocol rejects. Raises as :func:`score.rejects`."""
-    verdicts: Mapping[str, Mapping[str, bool]] = {
-        matrix.problem: dict(zip(matrix.candidates, rejects(matrix, protocol), strict=True))
+    found: Mapping[str, Mapping[str, bool]] = {
+        matrix.problem: dict(zip(matrix.candidates, verdicts(matrix, protocol), strict=True))
         for matrix in matrices
     }
-    return np.array([verdicts[problem][name] for problem, name in candidates], dtype=bool)
+    return np.array([found[problem][name] for problem, name in candidates], dtype=bool)
 
 
 def gap(matrices: Iterable[ProblemMatrix], protocol: Protocol) -> Gap | None:

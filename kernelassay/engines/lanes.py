@@ -117,7 +117,8 @@ class Lane(threading.Thread):
         todo = [] if made["refused"] else self._unmeasured(problem, made)
         if todo:
             read = partial(self._session.read_cells, problem.id)
-            ledger = Ledger(made, read) if self._options.cells == LAZY else None
+            lazy = self._options.cells == LAZY
+            ledger = Ledger(made, read, self._options.decided) if lazy else None
             known = self._gated(problem, made)
             seconds = self._predicted(problem, made, known)
             work = Work(problem, made, candidate_ids(made), deque(todo), seconds, ledger, known)

@@ -14,6 +14,7 @@ from kernelassay.analysis.explain import (
     LOST,
     OPEN,
     REJECTED,
+    UNTOLD,
     Explanation,
     Killer,
     ProtocolVerdict,
@@ -100,6 +101,7 @@ def _said(result: Explanation, verdict: ProtocolVerdict) -> str:
         ACCEPTED: f"{'missed' if proven else 'accepted, and not proven wrong'}: {verdict.reason}",
         OPEN: "open: cells that decide it were not measured",
         LOST: "not scored: an infrastructure error cost a cell that decides it",
+        UNTOLD: "not scored: what is kept of an output does not decide this rule",
     }[verdict.verdict]
     aside = "; not counted: it rejects this style's correct kernel, too"
     return said + (aside if verdict.set_aside else "")
