@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernelassay.gate import HEADROOM
 from kernelassay.joined import Cells
 from kernelassay.oracle import AcceptanceRule, Bools, Column
 from kernelassay.protocols.protocol import Protocol
-from kernelassay.session import inputs_of
+from kernelassay.session import inputs_of, judging_correct
 
 FLOOR = 1e-6
 """No tolerance is tighter than this: about eight units in the last place of float32 at 1."""
@@ -226,7 +226,11 @@ def of_plan(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
             where=plan["problem"]["id"],
             hint="remove this problem's folder under cells/ and start the run again",
         )
-    return found
+    refused = [record["id"] for record in judging_correct(plan)]
+    if not refused:
+        return found
+    tables = {n: session.read_cells(plan["problem"]["id"], n) for n in refused}
+    return replace(found, beyond=of_tables(plan, tables))
 
 
 def of_tables(plan: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> ProblemMatrix:

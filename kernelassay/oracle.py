@@ -131,6 +131,8 @@ class AcceptanceRule:
             elif self.relative is not None:
                 within = within | (column("max_abs") <= self.tolerance)
                 within = within | (column("max_rel") <= self.relative)
+                both = self.tolerance + self.relative  # t + r |ref| <= (t + r) max(1, |ref|)
+                beyond = beyond | ~(column("critical_max_rule") <= both)
         if self.matched_ratio < 1.0:
             # Past max(t, t |ref|) is past t / 2 (1 + |ref|), and past t (1 + |ref|) is past that.
             tight = low if self.form == "sum" else low / 2

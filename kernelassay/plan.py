@@ -61,6 +61,11 @@ class PlanOptions:
         return DEFAULT if self.protocols is None else self.protocols
 
     @property
+    def draws(self) -> tuple[str, ...]:
+        """The kinds of inputs that protocols which were asked for draw, each once."""
+        return tuple(dict.fromkeys(p.draws for p in self.protocols or () if p.draws))
+
+    @property
     def gates_mutants(self) -> bool:
         """Whether the gate runs the mutants, too, and all in a second order on the first input.
 
@@ -74,7 +79,7 @@ class GateOptions:
     """What the gate runs: a battery, its first ``max_inputs`` inputs, and benign rewrites or not.
 
     Without ``rewrites`` the benign variants are the other styles alone; at most ``benign`` of them
-    are built. ``scale`` is as in :class:`PlanOptions`.
+    are built. ``scale`` and ``draws`` are as in :class:`PlanOptions`.
     """
 
     battery: str = FULL
@@ -84,6 +89,7 @@ class GateOptions:
     given: tuple[InputSpec, ...] = ()
     scale: str = OWN
     benign: int | None = None
+    draws: tuple[str, ...] = ()
 
 
 Progress = Callable[[str], None]
@@ -120,6 +126,7 @@ def make_plan(
         given=options.given,
         scale=options.scale,
         benign=options.benign,
+        draws=options.draws,
     )
 
     def mutate(base: dict[str, Any], calls: Sequence[CallInfo]) -> None:
@@ -204,7 +211,7 @@ def admit(
             if small.reason:
                 base["without_small_inputs"] = small.reason
         progress("checking inputs")
-        found = worker.battery(options.battery, small)
+        found = worker.battery(options.battery, small, options.draws)
         chosen = _chosen(problem, found.specs, options)
         full_size = small is not None
         mutants = None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from kernelassay.errors import UsageError
 from kernelassay.oracle import AcceptanceRule
+from kernelassay.session import judging_correct
 
 Unfit = Literal["needs", "drops", "runs"]
 
@@ -62,7 +63,7 @@ class Protocol:
         """Inputs that the gate refused and correct kernels are judged on all the same."""
         if self.unfit != "runs":
             return ()
-        run = {r["id"] for r in plan["inputs"] if not r["valid"] and r.get("judges")}
+        run = {record["id"] for record in judging_correct(plan)}
         return tuple(name for name in self.inputs if name in run)
 
     def missing_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
