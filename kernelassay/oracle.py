@@ -103,6 +103,18 @@ class AcceptanceRule:
         good, bad = self._nonfinite(column)
         return within & good, ~(within & good) & ~(beyond | bad)
 
+    def in_words(self) -> str:
+        """The rule as one line of text."""
+        t, r = self.tolerance, self.tolerance if self.relative is None else self.relative
+        if r == 0.0:
+            bound = f"|out - ref| <= {t:g}"
+        elif self.form == "sum":
+            bound = f"|out - ref| <= {t:g} + {r:g} |ref|"
+        else:
+            bound = f"|out - ref| <= max({t:g}, {r:g} |ref|)"
+        where = f" for {self.matched_ratio:.0%} of the elements" if self.matched_ratio < 1 else ""
+        return f"{bound}{where}; {_SAID[self.nonfinite]}"
+
     def margin(self, critical: float) -> float:
         """A critical tolerance of its form over the tolerance: beyond 1 it is rejected."""
         bound = self._bounds()[1]
@@ -165,6 +177,16 @@ class AcceptanceRule:
             good = ~bad & ((nans + infinities == 0) | (matches & (infinities == 0)))
             return np.asarray(good), np.asarray(bad)
         return np.asarray(good), np.asarray(~good)
+
+
+_SAID: dict[Nonfinite, str] = {
+    "allclose": "no NaN, equal infinities",
+    "matched": "NaN where the reference has NaN, equal infinities",
+    "strict": "no NaN and no infinity, whatever the reference has",
+    "ignored": "finite pairs alone count",
+    "skips": "no infinity; NaN passes, and so does all where the reference is not finite",
+    "wildcard": "all passes where the reference is NaN, else no NaN and no infinity on either side",
+}
 
 
 def critical(verdict: Verdict, form: Form) -> float:

@@ -15,7 +15,7 @@ from kernelassay.analysis.score import (
     MutantFacts,
     check_controls,
     rejected_correct,
-    rejected_originals,
+    rejected_relaxed,
     rejects,
     undecided,
     verdicts,
@@ -101,7 +101,7 @@ def ground(
             fit.append(matrix)
         else:
             aside.append(Aside(matrix.problem, *reason))
-    unfair = {key for protocol in protocols for key in rejected_originals(fit, protocol)}
+    unfair = {key for protocol in protocols for key in rejected_relaxed(fit, protocol)}
     lost = {m.problem: {name for p in protocols for name in undecided(m, p)} for m in fit}
     proven = [fact for fact in facts if fact.witnessed and fact.problem in lost]
     fair = [f for f in proven if (f.problem, f.call, f.style) not in unfair]

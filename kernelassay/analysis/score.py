@@ -287,7 +287,7 @@ def score(
     """
     for matrix in matrices:
         check_controls(matrix)
-    rejected_kernels = rejected_originals(matrices, protocol)
+    rejected_kernels = rejected_relaxed(matrices, protocol)
     proven = [fact for fact in facts if fact.witnessed]
     fair = [f for f in proven if (f.problem, f.call, f.style) not in rejected_kernels]
     open_rows = {matrix.problem: undecided(matrix, protocol) for matrix in matrices}
@@ -346,15 +346,15 @@ def _false_rejections(
     return len(names), total, tuple(names)
 
 
-def rejected_originals(
+def rejected_relaxed(
     matrices: Sequence[ProblemMatrix], protocol: Protocol
 ) -> set[tuple[str, str, str]]:
-    """The (problem, call, style) whose correct kernel a protocol rejects."""
+    """The (problem, call, style) of relaxed styles whose correct kernel a protocol rejects."""
     found = set()
     for matrix in matrices:
         rejected = rejects(matrix, protocol)
         for call in matrix.plan["calls"]:
-            for style in call["styles"]:
+            for style in filter(_is_relaxed, call["styles"]):
                 if rejected[matrix.index[f"{ORIGINAL}{call['id']}/{style}"]]:
                     found.add((matrix.problem, str(call["id"]), str(style)))
     return found
@@ -399,8 +399,12 @@ def exact_originals(matrix: ProblemMatrix) -> list[str]:
         f"{ORIGINAL}{call['id']}/{style}"
         for call in matrix.plan["calls"]
         for style in call["styles"]
-        if not STYLES[style].relaxed
+        if not _is_relaxed(style)
     ]
+
+
+def _is_relaxed(style: str) -> bool:
+    return STYLES[style].relaxed
 
 
 def wrong_accepted(matrices: Sequence[ProblemMatrix], protocol: Protocol) -> dict[str, int]:

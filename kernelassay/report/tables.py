@@ -141,6 +141,7 @@ def _protocols(console: Console, result: AuditResult) -> None:
     table = Table(title="Protocols: detection and false rejection", title_justify="left")
     for column in (
         "protocol",
+        "inputs",
         "detected",
         "missed",
         "90% band of missed (all problems)",
@@ -153,6 +154,7 @@ def _protocols(console: Console, result: AuditResult) -> None:
         reasons = result.survivors[score.protocol]
         table.add_row(
             score.protocol,
+            str(score.inputs),
             percent(score.detection),
             percent(missed(score.detection)),
             _band(score.band_full),
@@ -169,12 +171,12 @@ def _band(band: tuple[float, float] | None) -> str:
 
 def _families(console: Console, result: AuditResult) -> None:
     table = Table(title="Detected share of witnessed mutants by family", title_justify="left")
-    table.add_column("family")
-    for score in result.scores:
-        table.add_column(score.protocol, justify="right")
+    table.add_column("protocol")
     families = list(result.scores[0].by_family) if result.scores else []
     for family in families:
-        table.add_row(family, *(percent(score.by_family[family]) for score in result.scores))
+        table.add_column(family, justify="right")
+    for score in result.scores:
+        table.add_row(score.protocol, *(percent(score.by_family[name]) for name in families))
     console.print(table)
 
 
