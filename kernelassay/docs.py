@@ -117,9 +117,7 @@ def protocols_page() -> str:
         "| protocol | what | source |",
         "| --- | --- | --- |",
     ]
-    lines += [
-        f"| [`{p.name}`](#{_anchor(p.name)}) | {_row(p.what)} | {p.source} |" for p in PROTOCOLS
-    ]
+    lines += [f"| `{p.name}` | {_row(p.what)} | {p.source} |" for p in PROTOCOLS]
     for protocol in PROTOCOLS:
         lines += ["", f"## {protocol.name}", "", *_protocol(protocol)]
     return "\n".join(lines) + "\n"
@@ -140,10 +138,6 @@ _UNFIT = {
     "drops": "it goes without those on which the reference is not finite",
     "runs": "it judges correct kernels on them, too",
 }
-
-
-def _anchor(name: str) -> str:
-    return name.replace(".", "")
 
 
 def _row(text: str) -> str:

@@ -114,9 +114,13 @@ class Session:
         lock = _acquire(root / "lock")
         wanted = {"format": FORMAT, **SINCE, **manifest}
         if path.exists():
-            session = cls.open(root)
+            try:
+                session = cls.open(root)
+                _require_same_plan(root, session.manifest, wanted)
+            except SessionError:
+                lock.close()
+                raise
             session._lock = lock
-            _require_same_plan(root, session.manifest, wanted)
             return session
         write_whole(path, _json(wanted))
         return cls(root, wanted, lock)
