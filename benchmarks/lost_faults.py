@@ -9,12 +9,11 @@ import numpy as np
 from columns import rate, table
 from published import FAMILY_MISSED, MISSED
 
-from kernelassay.analysis.audit import survival_reasons
-from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, mutant_facts, undecided
+from kernelassay.analysis.mechanism import MECHANISMS, Survival, fates, survival
+from kernelassay.analysis.score import MutantFacts, Share, mutant_facts
 from kernelassay.analysis.where_fit import Finished
 from kernelassay.inputs import SMALL
 from kernelassay.matrix import ProblemMatrix
-from kernelassay.mutation.rule import FAMILIES
 from kernelassay.protocols import V01
 from kernelassay.report.tables import missed
 from kernelassay.session import inputs_of
@@ -26,19 +25,15 @@ def difference(done: Finished) -> list[str]:
     if total is None:
         return ["the official check is scored on no problem"]
     fit = [m for m in done.matrices if m.problem in done.scored[V01.name].alone]
-    facts = mutant_facts(fit, (V01,), done.tolerance)
-    open_ = {matrix.problem: undecided(matrix, V01) for matrix in fit}
-    lost = [
-        fact
-        for fact in facts
-        if fact.witnessed and not fact.detected[V01.name] and fact.id not in open_[fact.problem]
-    ]
+    facts = mutant_facts(fit, (), done.tolerance)
+    found = survival(fit, facts, V01)
+    found.check(total)
     return [
         *mixed(total.by_family),
         "",
-        *reasons(fit, lost, total),
+        *reasons(found),
         "",
-        *proofs(fit, lost, done.tolerance),
+        *proofs(fit, facts, done.tolerance),
     ]
 
 
@@ -62,30 +57,26 @@ def total_of(shares: Iterable[Share]) -> Share:
     return Share(sum(count for count, _ in pairs), sum(total for _, total in pairs))
 
 
-def reasons(
-    fit: Sequence[ProblemMatrix], lost: Sequence[MutantFacts], total: ProtocolScore
-) -> list[str]:
-    """Why faults survive, by family; asserts that each has one reason."""
+def reasons(found: Survival) -> list[str]:
+    """Why faults survive, by family; asserts that each has one mechanism."""
+    assert found.all.open.count == 0, "survivors without a mechanism"
     rows = []
-    for family in FAMILIES:
-        mine = [fact for fact in lost if fact.family == family]
-        why = survival_reasons(fit, mine, V01)
-        assert sum(why.values()) == len(mine) == missed(total.by_family[family]).count, family
-        of = total.by_family[family].total
-        rows.append((family, str(of), *(f"{n} ({rate(Share(n, of))})" for n in why.values())))
-    names = survival_reasons(fit, (), V01)
+    for family, tally in found.by_family.items():
+        scored = tally.detected + tally.survivors
+        counts = (tally.mechanisms[name].count for name in MECHANISMS)
+        rows.append((family, str(scored), *(f"{n} ({rate(Share(n, scored))})" for n in counts)))
     return [
-        *table(("survivors, of the scored", "scored", *names), rows),
+        *table(("survivors, of the scored", "scored", *MECHANISMS), rows),
         "Not infected: no official input changes what the faulty kernel writes. Masked: none",
         "changes the final output. Tolerated: it changes by less than 1e-2 sees.",
     ]
 
 
 def proofs(
-    fit: Sequence[ProblemMatrix], lost: Sequence[MutantFacts], tolerance: float
+    fit: Sequence[ProblemMatrix], facts: Sequence[MutantFacts], tolerance: float
 ) -> list[str]:
     """The group of the first input, in the order of the plan, that proves each survivor wrong."""
-    wanted = {fact.id for fact in lost}
+    witnessed = {(fact.problem, fact.id) for fact in facts if fact.witnessed}
     first: Counter[str] = Counter()
     for matrix in fit:
         groups = [
@@ -93,13 +84,15 @@ def proofs(
             for record in inputs_of(matrix.plan)
         ]
         killing = matrix.killing(tolerance)
-        rows = [row for row, name in enumerate(matrix.candidates) if name in wanted]
-        first.update(groups[int(np.argmax(killing[row]))] for row in rows if killing[row].any())
-    unseen = len(lost) - first.total()
-    rows_ = [(name, str(n), rate(Share(n, len(lost)))) for name, n in first.most_common()]
-    if unseen:
-        rows_.append(("a crash or hang", str(unseen), rate(Share(unseen, len(lost)))))
+        fate = fates(matrix, V01)
+        rows = [
+            row
+            for row, name in enumerate(matrix.candidates)
+            if (matrix.problem, name) in witnessed and fate[row] in MECHANISMS
+        ]
+        first.update(groups[int(np.argmax(killing[row]))] for row in rows)
+    told = [(name, str(n), rate(Share(n, first.total()))) for name, n in first.most_common()]
     return [
-        *table(("survivors, by the first input that proves them", "count", "share"), rows_),
+        *table(("survivors, by the first input that proves them", "count", "share"), told),
         "An official input proves a fault here where a checker cannot: memory that nothing wrote.",
     ]

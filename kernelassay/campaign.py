@@ -24,7 +24,6 @@ from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.lazy import LAZY
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
-from kernelassay.protocols import PROTOCOLS
 from kernelassay.session import Session, inputs_of
 from kernelassay.timing import Stint
 
@@ -75,9 +74,16 @@ class Campaign:
             "sample": self.options.sample,
             "benign": self.options.benign,
             "cells": self.options.cells,
-            "protocols": [p.name for p in PROTOCOLS] if self.options.cells == LAZY else None,
+            "protocols": _names(self.options),
             "problems": {p.id: p.digest for p in (*self.problems, *(p for p, _ in self.refused))},
         }
+
+
+def _names(options: PlanOptions) -> list[str] | None:
+    """The protocols of a session; None for one of whole rows that was asked for none."""
+    if options.protocols is None and options.cells != LAZY:
+        return None
+    return [protocol.name for protocol in options.decided]
 
 
 def machine() -> dict[str, Any]:

@@ -16,6 +16,9 @@ import click
 
 from kernelassay.cli import app
 from kernelassay.mutation import FAMILIES, RULES, Rule
+from kernelassay.protocol_inputs import KINDS
+from kernelassay.protocols import DEFAULT as DEFAULT_PROTOCOLS
+from kernelassay.protocols import PROTOCOLS, Protocol
 from kernelassay.styles import DEFAULT, STYLES
 
 EXIT_CODES: Mapping[int, str] = {
@@ -99,6 +102,48 @@ def styles_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def protocols_page() -> str:
+    """Every known protocol with its inputs and its rule, and what else its checker does."""
+    lines = ["# Protocols", _NOTE]
+    lines += [
+        f"{len(PROTOCOLS)} checkers, re-implemented from what is published of them, each with its"
+        " flaws. A run decides and an audit",
+        f"scores {', '.join(f'`{p.name}`' for p in DEFAULT_PROTOCOLS)}, unless asked for others by"
+        " `--protocol NAME` or",
+        "`--protocol all`. Those that draw inputs of their own can be scored on sessions of runs"
+        " that were asked for them, the",
+        "others on every session that has their inputs. A protocol of your own is a file:"
+        " [guide](../guide/your-own-protocol.md).\n",
+        "| protocol | what | source |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| `{p.name}` | {_row(p.what)} | {p.source} |" for p in PROTOCOLS]
+    for protocol in PROTOCOLS:
+        lines += ["", f"## {protocol.name}", "", *_protocol(protocol)]
+    return "\n".join(lines) + "\n"
+
+
+def _protocol(protocol: Protocol) -> Iterator[str]:
+    yield f"- inputs: {', '.join(f'`{name}`' for name in protocol.inputs)}"
+    if protocol.draws:
+        yield f"- draws: {KINDS[protocol.draws].what}"
+    for dtype, rule in (("", protocol.default), *protocol.rules.items()):
+        name = f"rule for {dtype} outputs" if dtype else "rule"
+        yield f"- {name}: {_escape(rule.in_words())}"
+    yield f"- inputs that the validity gate refuses: {_UNFIT[protocol.unfit]}"
+
+
+_UNFIT = {
+    "needs": "none may be among its inputs",
+    "drops": "it goes without those on which the reference is not finite",
+    "runs": "it judges correct kernels on them, too",
+}
+
+
+def _row(text: str) -> str:
+    return _escape(text).replace("|", "\\|")
+
+
 def cli_page() -> str:
     """Every command with its usage, what it does, and its options."""
     lines = ["# Command line", _NOTE]
@@ -152,6 +197,7 @@ def _cell(option: click.Option) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "rules.md": rules_page,
     "styles.md": styles_page,
+    "protocols.md": protocols_page,
     "cli.md": cli_page,
 }
 

@@ -14,7 +14,7 @@ from kernelassay.execute.bench import BENIGN, ORIGINAL
 from kernelassay.execute.messages import Arguments
 from kernelassay.execute.worker import UnitResult, UnitRunner
 from kernelassay.gate_mutants import GateMutants
-from kernelassay.inputs import InputSpec
+from kernelassay.inputs import PROTOCOL, InputSpec
 from kernelassay.problem import Problem
 
 # Of infrastructure is what a whole device has too little memory for: to run it, or what follows it.
@@ -59,12 +59,15 @@ def gate_inputs(
         base["inputs"].append(record)
         if mutants:
             mutants.measured(base, unit)
-        if unit.broken:
+        drawn = spec.group == PROTOCOL  # without regard to validity: it decides no admission
+        if unit.broken and not drawn:
             base["refused"] = _not_admitted(problem, spec, unit.rejected)
             return arguments
         if not unit.rejected and unit.facts is not None:
             arguments.append(unit.facts.arguments)
             _note_dtypes(base, unit.facts.output_dtypes)
+            if drawn:
+                continue
             if spec.group == "official":
                 _drop_strays(base["calls"], unit)
             refusal = gate.refusal(
@@ -197,8 +200,10 @@ def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
         worst = gate.worst_error(_correct(unit))
         record["benign_worst"] = worst if math.isfinite(worst) else None
         record["style_worst"] = _relaxed_errors(unit)
-        record["reason"] = gate.objection(facts.reference_error, worst)
+        record["reason"] = facts.problem or gate.objection(facts.reference_error, worst)
         record["valid"] = not record["reason"]
+        if spec.group == PROTOCOL and not record["valid"]:
+            record["judges"] = "correct kernels"
     return record
 
 

@@ -16,25 +16,32 @@ from kernelassay.execute.bench import Candidate
 from kernelassay.execute.worker import UnitResult
 from kernelassay.inputs import InputSpec
 from kernelassay.lazy import Shown, held, implied, shown
-from kernelassay.protocols import PROTOCOLS
+from kernelassay.protocols import Protocol
 
 
 class GateMutants:
     """The mutants of a problem in planning, and what the inputs so far show of them.
 
-    ``specs`` are all inputs to come, in their order. An input that turns out not to be valid judges
-    nobody; until then it counts as one that does, so that more is measured than needed, not less.
+    ``specs`` are all inputs to come, in their order, ``protocols`` those to decide. An input that
+    turns out not to be valid judges nobody; until then it counts as one that does, so that more is
+    measured than needed, not less.
     """
 
-    def __init__(self, mutants: Sequence[Candidate], specs: Sequence[InputSpec]) -> None:
+    def __init__(
+        self,
+        mutants: Sequence[Candidate],
+        specs: Sequence[InputSpec],
+        protocols: Sequence[Protocol],
+    ) -> None:
         self._mutants = tuple(mutants)
         self._specs = tuple(specs)
+        self._protocols = tuple(protocols)
         self._shown: list[Shown] = []
 
     def wanted(self, base: Mapping[str, Any], spec: InputSpec) -> tuple[Candidate, ...]:
         """The mutants to run on an input, given the plan as far as it is made."""
         plan = self._foreseen(base)
-        needless = implied(plan, spec.id, self._shown, held(plan, PROTOCOLS))
+        needless = implied(plan, spec.id, self._shown, held(plan, self._protocols))
         return tuple(mutant for mutant in self._mutants if mutant.id not in needless)
 
     def measured(self, base: Mapping[str, Any], unit: UnitResult) -> None:
@@ -42,7 +49,7 @@ class GateMutants:
         record = base["inputs"][-1]
         if record["valid"]:
             table = cell.table([*unit.fixed, *unit.cells])
-            self._shown.append(shown(self._foreseen(base), record["id"], table, PROTOCOLS))
+            self._shown.append(shown(self._foreseen(base), record["id"], table, self._protocols))
 
     def _foreseen(self, base: Mapping[str, Any]) -> dict[str, Any]:
         """The plan with the inputs to come, as if they were valid."""

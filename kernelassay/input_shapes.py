@@ -7,7 +7,7 @@ runs; pass ``trial`` (from inside a worker) to keep the combinations that do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,6 +98,22 @@ def shape_overrides(
         if len(chosen) >= count:
             break
     return tuple(chosen)[:count]
+
+
+def fitting(
+    problem: Problem,
+    levers: Sequence[Lever],
+    wanted: Mapping[str, int],
+    trial: Callable[[Mapping[str, int]], Verdict],
+) -> dict[str, int]:
+    """Of the ``wanted`` sizes of some levers, those that a problem accepts, and that differ.
+
+    Each is first made as large as windows, and a multiple of a group count.
+    """
+    sizes = [_rungs(problem, lever, (wanted[lever.name],)) for lever in levers]
+    pairs = zip(levers, sizes, strict=True)
+    moved = {lever.name: size for lever, (size,) in pairs if size != lever.value}
+    return moved if not moved or trial(moved) == "fits" else _accepted(moved, trial)
 
 
 def _moved(levers: tuple[Lever, ...], sizes: list[int]) -> dict[str, int]:

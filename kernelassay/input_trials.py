@@ -18,6 +18,7 @@ from kernelassay.inputs import (
     CHECKERS,
     CHOICE_LIMIT,
     FULL,
+    PROTOCOL,
     SMALL_WORK,
     InputSpec,
     battery,
@@ -28,6 +29,7 @@ from kernelassay.inputs import (
 )
 from kernelassay.measure import TooLargeError, measure
 from kernelassay.problem import Problem, load
+from kernelassay.protocol_inputs import drawn_inputs, has_sizes
 from kernelassay.references import disagreement
 from kernelassay.user.whole import accepts
 
@@ -52,13 +54,17 @@ def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]
 
 
 def settle(
-    problem: Problem, size: str = FULL, signature: Callable[[Overrides], str] | None = None
+    problem: Problem,
+    size: str = FULL,
+    signature: Callable[[Overrides], str] | None = None,
+    kinds: tuple[str, ...] = (),
 ) -> Settled:
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
     ``size`` is one of :data:`inputs.BATTERIES`; ``signature`` traces the problem at some sizes, if
-    the caller keeps graphs. A shape may cost twice the work and elements of the problem's own
-    sizes, or 1 MFLOP and 32k elements where that is more.
+    the caller keeps graphs; ``kinds`` are those of :mod:`protocol_inputs` to draw after it. A shape
+    may cost twice the work and elements of the problem's own sizes, or 1 MFLOP and 32k elements
+    where that is more.
     """
     try:
         own = measure(load(problem), fake=True)
@@ -99,7 +105,8 @@ def settle(
         precise=precise,
         frozen=frozen,
     )
-    return Settled(specs, moves, frozen)
+    drawn = drawn_inputs(problem, kinds, lambda moved: tried(tuple(sorted(moved.items()))), frozen)
+    return Settled((*specs, *drawn), moves, frozen)
 
 
 def settle_official(
@@ -107,26 +114,34 @@ def settle_official(
     small: Small,
     size: str = FULL,
     signature: Callable[[Overrides], str] | None = None,
+    kinds: tuple[str, ...] = (),
 ) -> Settled:
     """The inputs of a problem that runs at its official sizes.
 
     These are what checkers draw, at those sizes, then the battery of the problem at ``small`` ones,
-    if there are any. Only the latter is executed. ``size`` and ``signature`` are as for
-    :func:`settle`.
+    if there are any. Only the latter is executed. ``size``, ``signature`` and ``kinds`` are as for
+    :func:`settle`; what checkers draw at sizes of their own is small.
     """
+    kinds = tuple(kind for kind in kinds if kind != "verified")  # it is there anyhow
     drawn = (*official_inputs(), *verified_inputs())
     if small.reason:
-        return Settled(drawn, (), frozenset())
+        own = drawn_inputs(problem, kinds, lambda moved: "refused")
+        return Settled((*drawn, *own), (), frozenset())
     base = dict(small.sizes)
 
     def merged(moved: Overrides) -> Overrides:
         return tuple(sorted({**base, **dict(moved)}.items()))
 
     traced = None if signature is None else lambda moved: signature(merged(moved))
-    settled = settle(replace(problem, shrunk=small.sizes), size, traced)
+    settled = settle(replace(problem, shrunk=small.sizes), size, traced, kinds)
     specs = tuple(beside(s, small.sizes) for s in settled.specs if s.group not in CHECKERS)
+    own = tuple(
+        replace(s, overrides=merged(s.overrides)) if has_sizes(s) else s
+        for s in settled.specs
+        if s.group == PROTOCOL
+    )
     moves = tuple(map(merged, settled.moves))
-    return Settled((*drawn, *specs), moves, settled.frozen, small.sizes)
+    return Settled((*drawn, *specs, *own), moves, settled.frozen, small.sizes)
 
 
 def _moves(

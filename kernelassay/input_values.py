@@ -175,6 +175,25 @@ def _ties(x: torch.Tensor, source: Source) -> torch.Tensor:
     return values
 
 
+_DECADES = 6
+_STEPS = 4096
+# Computed once in double precision and rounded: tensors' own powers differ between CPUs.
+_MAGNITUDES = [10.0 ** (_DECADES * (step / _STEPS - 0.5)) for step in range(_STEPS)]
+_STEP = 10.0 ** (_DECADES / _STEPS) - 1.0
+
+
+def _log_uniform(x: torch.Tensor, source: Source) -> torch.Tensor:
+    """Either sign, magnitudes from 1e-3 to 1e3, each octave as likely; never zero."""
+    magnitudes = torch.tensor(_MAGNITUDES, dtype=torch.float32)
+    chosen = magnitudes[source.integers(0, _STEPS, x)] * (1.0 + _STEP * source.uniform(x))
+    sign = source.integers(0, 2, x) * 2.0 - 1.0
+    return (sign * chosen).to(x.dtype)
+
+
+def _uniform(bound: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
+    return lambda x, source: ((2.0 * source.uniform(x) - 1.0) * bound).to(x.dtype)
+
+
 _ALL = (
     Transform("official", "the values the problem draws", lambda x, source: x),
     Transform("sign-mixed", "dense values of both signs", lambda x, source: source.mixed(x)),
@@ -200,6 +219,9 @@ _ALL = (
     Transform("wide", "magnitudes from 2^-20 to 2^21, evenly by exponent", _wide),
     Transform("sorted-descending", "both signs, rows in falling order", _descending),
     Transform("ties", "few distinct values, extremes more than once", _ties),
+    Transform("uniform-9", "uniform in [-9, 9)", _uniform(9.0)),
+    Transform("uniform-10", "every float tensor uniform in [-10, 10)", _uniform(10.0), plain=True),
+    Transform("log-uniform", "every float tensor over six decades", _log_uniform, plain=True),
     Transform("verified-x3", "every float tensor times 3", _scaled(3.0), plain=True),
     Transform("verified-x0.01", "every float tensor times 0.01", _scaled(0.01), plain=True),
     Transform("verified-x-1", "every float tensor times -1", _scaled(-1.0), plain=True),

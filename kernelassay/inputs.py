@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     import torch
 
 GIVEN = "given:"
-CHECKERS = ("official", "verified")
+PROTOCOL = "protocol"
+"""The group of inputs that a run draws since it was asked for a protocol."""
+CHECKERS = ("official", "verified", PROTOCOL)
 """The groups of inputs that checkers draw."""
 SMALL = "small/"
 """Begins the id of an input at small sizes of a problem that runs at its official ones."""
@@ -134,10 +136,11 @@ class InputSpec:
 
     ``transform`` names an entry of ``input_values.TRANSFORMS``, or is ``given:<path>``: the list of
     tensors and numbers that ``torch.save`` put there, as they are. ``overrides`` are lever values,
-    ``parameters`` is ``official``, ``redrawn:<seed>`` or ``redrawn:<seed>:x<factor>``, ``layout``
-    is ``contiguous`` or ``strided``. ``order`` and ``surroundings`` are the conditions kernels run
-    under, to which correct ones are blind: the order of threads and blocks, and what the memory
-    around the buffers holds (``execute.cpu.device``).
+    ``parameters`` is ``official``, ``seeded:<seed>`` (the model built under another seed),
+    ``redrawn:<seed>`` or ``redrawn:<seed>:x<factor>``, ``layout`` is ``contiguous`` or ``strided``.
+    ``order`` and ``surroundings`` are the conditions kernels run under, to which correct ones are
+    blind: the order of threads and blocks, and what the memory around the buffers holds
+    (``execute.cpu.device``).
     """
 
     id: str
@@ -397,9 +400,12 @@ def parameters(loaded: LoadedProblem, spec: InputSpec) -> dict[str, torch.Tensor
     """The model's state dict of ``spec``, on the CPU."""
     if spec.parameters == "official":
         return dict(loaded.build_model(MODEL_SEED).state_dict())
+    seeded = re.fullmatch(r"seeded:(\d+)", spec.parameters)
+    if seeded is not None:
+        return dict(loaded.build_model(int(seeded[1])).state_dict())
     match = re.fullmatch(r"redrawn:(\d+)(?::x(\d+))?", spec.parameters)
     if match is None:
-        known = ("official", "redrawn:<seed>", "redrawn:<seed>:x<factor>")
+        known = ("official", "seeded:<seed>", "redrawn:<seed>", "redrawn:<seed>:x<factor>")
         raise unknown_name("parameters", spec.parameters, known)
     return redrawn_state(loaded, int(match[1]), int(match[2] or 1))
 

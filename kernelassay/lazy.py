@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from kernelassay.matrix import Bools, ProblemMatrix, measured, of_tables
-from kernelassay.protocols import PROTOCOLS, Protocol
+from kernelassay.protocols import DEFAULT, Protocol
 from kernelassay.session import inputs_of
 
 ROWS, LAZY = "rows", "lazy"
@@ -120,7 +120,7 @@ class Ledger:
 
     plan: Mapping[str, Any]
     read: Callable[[str], pa.Table]
-    protocols: Sequence[Protocol] = PROTOCOLS
+    protocols: Sequence[Protocol] = DEFAULT
     _shown: dict[str, Shown] = field(default_factory=dict)
 
     def implied(self, input_id: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,9 @@ from kernelassay.cell import IMPLIED, INFRASTRUCTURE, OK, STOPS
 from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.gate import HEADROOM
 from kernelassay.joined import Cells
-from kernelassay.oracle import AcceptanceRule
+from kernelassay.oracle import AcceptanceRule, Bools, Column
 from kernelassay.protocols.protocol import Protocol
-from kernelassay.session import inputs_of
-
-Bools = NDArray[np.bool_]
+from kernelassay.session import inputs_of, judging_correct
 
 FLOOR = 1e-6
 """No tolerance is tighter than this: about eight units in the last place of float32 at 1."""
@@ -27,12 +25,20 @@ FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class ProblemMatrix:
-    """One problem's cells. Arrays have shape [candidates, inputs]."""
+    """One problem's cells. Arrays have shape [candidates, inputs].
+
+    ``beyond`` has the correct kernels on inputs that the validity gate refused, where a protocol of
+    the session runs on them all the same; they prove nothing of a mutant.
+    """
 
     plan: Mapping[str, Any]
     candidates: tuple[str, ...]
     inputs: tuple[str, ...]
     columns: Mapping[str, NDArray[Any]]
+    beyond: ProblemMatrix | None = None
+    _decided: dict[tuple[AcceptanceRule, str], tuple[Bools, Bools]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def problem(self) -> str:
@@ -84,30 +90,28 @@ class ProblemMatrix:
         """The acceptance rule of a protocol for this problem's outputs."""
         return protocol.rule_for(self.narrow_outputs)
 
-    def accepted(self, rule: AcceptanceRule, view: str) -> Bools:
-        """Which cells an acceptance rule passes; one that stopped, or was not run, never passes."""
-        form = "critical_tolerance" if rule.form == "sum" else "critical_max_rule"
-        with np.errstate(invalid="ignore"):
-            passes = self.ran & (self.columns[f"{view}_{form}"] <= rule.tolerance)
-        return np.asarray(passes & self._nonfinite_ok(rule, view))
-
     def rejected_by(self, protocol: Protocol) -> Bools:
-        """Measured cells that a protocol's rule does not pass; lost and implied ones are none."""
-        accepted = self.accepted(self.rule_of(protocol), protocol.view)
-        return np.asarray(~(accepted | self.lost | self.implied))
+        """Measured cells that a protocol's rule does not pass, lost and open ones left out.
 
-    def _nonfinite_ok(self, rule: AcceptanceRule, view: str) -> Bools:
-        def column(name: str) -> NDArray[Any]:
-            return self.columns[f"{view}_{name}"]
+        A kernel that stopped never passes.
+        """
+        accepted, unknown = self._judged(protocol)
+        return np.asarray(~(accepted | unknown | self.lost | self.implied))
 
-        if rule.nonfinite == "ignored":
-            return np.ones_like(self.ran)
-        if rule.nonfinite == "strict":
-            return np.asarray((column("out_nan") == 0) & (column("out_inf") == 0))
-        infinities = column("inf_matches") == 1
-        if rule.nonfinite == "matched":
-            return np.asarray((column("nan_matches") == 1) & infinities)
-        return np.asarray((column("out_nan") == 0) & (column("ref_nan") == 0) & infinities)
+    def open_to(self, protocol: Protocol) -> Bools:
+        """Cells that leave a protocol's verdict open: lost, or not telling as far as it asks."""
+        return np.asarray(self.lost | self._judged(protocol)[1])
+
+    def _judged(self, protocol: Protocol) -> tuple[Bools, Bools]:
+        key = self.rule_of(protocol), protocol.view
+        if key not in self._decided:
+            passes, unknown = key[0].judge(self.verdicts(protocol.view))
+            self._decided[key] = np.asarray(self.ran & passes), np.asarray(self.ran & unknown)
+        return self._decided[key]
+
+    def verdicts(self, view: str) -> Column:
+        """The numbers of the verdicts of one view, by name."""
+        return lambda name: self.columns[f"{view}_{name}"]
 
     def limits(self, tolerance: float | None, style: str = "") -> NDArray[np.float64]:
         """Per input, the error that proves a fault at a tolerance; NaN if not valid there.
@@ -149,10 +153,10 @@ class ProblemMatrix:
     def witnessing(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by output at a tolerance: valid input, exact reference."""
         limits = self._row_limits(tolerance)
-        matched = AcceptanceRule(np.inf, nonfinite="matched")
+        matched, _ = AcceptanceRule(np.inf, nonfinite="matched").judge(self.verdicts("exact"))
         with np.errstate(invalid="ignore"):
             strays = self.columns["exact_critical_tolerance"] > limits
-        differs = strays | ~self._nonfinite_ok(matched, "exact")
+        differs = strays | ~matched
         return np.asarray(self.ran & differs & ~np.isnan(limits))
 
     def stopping(self, tolerance: float | None) -> Bools:
@@ -222,7 +226,11 @@ def of_plan(session: Cells, plan: Mapping[str, Any]) -> ProblemMatrix:
             where=plan["problem"]["id"],
             hint="remove this problem's folder under cells/ and start the run again",
         )
-    return found
+    refused = [record["id"] for record in judging_correct(plan)]
+    if not refused:
+        return found
+    tables = {n: session.read_cells(plan["problem"]["id"], n) for n in refused}
+    return replace(found, beyond=of_tables(plan, tables))
 
 
 def of_tables(plan: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> ProblemMatrix:
@@ -238,7 +246,7 @@ def of_tables(plan: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Proble
     aligned = pa.concat_tables(tables.values()).take(pa.array(order, pa.int64()))
     shape = (len(tables), len(candidates))
     columns = {
-        field.name: _array(aligned.column(field.name)).reshape(shape).T
+        field.name: _array(aligned.column(field.name)).reshape(shape).T.copy()
         for field in aligned.schema
         if field.name not in ("candidate", "input")
     }

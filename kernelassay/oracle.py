@@ -6,18 +6,21 @@ One grading replaces a re-run per tolerance: an acceptance rule is applied to th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelassay.errors import UnsupportedError
+
 LADDER = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """Tolerances t for which the number of elements with |d| > t (1 + |ref|) is kept."""
 
-Nonfinite = Literal["allclose", "matched", "strict", "ignored"]
+Nonfinite = Literal["allclose", "matched", "strict", "ignored", "skips", "wildcard"]
 Form = Literal["sum", "max"]
+CRITICAL: dict[Form, str] = {"sum": "critical_tolerance", "max": "critical_max_rule"}
 
 # One quiet NaN per width marks output elements that no thread has written: the word is a NaN both
 # as float32 and, doubled, as float64. The payload
@@ -54,38 +57,141 @@ class Verdict:
     inf_matches: bool
 
 
+Bools = NDArray[np.bool_]
+Column = Callable[[str], NDArray[Any]]
+"""Gives a number of verdicts by name: a field of :class:`Verdict`, or ``past_<tolerance>``."""
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptanceRule:
     """When a checker calls an output correct.
 
-    ``form`` "sum" is |d| <= t + t |ref| (``allclose``), "max" is |d| <= max(t, t |ref|).
+    ``form`` "sum" is |d| <= t + r |ref| (``allclose``), "max" is |d| <= max(t, r |ref|); r is
+    ``relative``, by default the tolerance t; 0 leaves |d| <= t. A share ``matched_ratio`` of the
+    elements must be so.
     ``nonfinite``: "allclose" rejects any NaN and wants equal infinities (``torch.allclose``);
     "matched" wants the same kind in the same places; "strict" rejects every non-finite output;
-    "ignored" looks at finite pairs only.
+    "ignored" looks at finite pairs only; "skips" looks away where the reference is not finite,
+    and lets NaN pass everywhere, since NaN is not greater than a tolerance; "wildcard" accepts
+    anything where the reference is NaN, and elsewhere no output and no reference that is infinite.
     """
 
     tolerance: float
     form: Form = "sum"
     nonfinite: Nonfinite = "allclose"
+    relative: float | None = None
+    matched_ratio: float = 1.0
 
     def accepts(self, verdict: Verdict) -> bool:
-        """Whether an output with this verdict passes."""
-        return self.nonfinite_ok(verdict) and critical(verdict, self.form) <= self.tolerance
+        """Whether an output with this verdict passes.
 
-    def nonfinite_ok(self, verdict: Verdict) -> bool:
-        """The part of the rule that concerns NaN and infinity."""
+        Raises :class:`UnsupportedError` if the verdict does not tell.
+        """
+        past = {f"past_{t:g}": n for t, n in zip(LADDER, verdict.past, strict=True)}
+
+        def column(name: str) -> NDArray[Any]:
+            return np.asarray(past[name] if name in past else getattr(verdict, name))
+
+        passes, unknown = self.judge(column)
+        if unknown:
+            raise UnsupportedError(f"what is kept of an output does not decide {self}")
+        return bool(passes)
+
+    def judge(self, column: Column) -> tuple[Bools, Bools]:
+        """Which verdicts surely pass, and of which the numbers do not tell. Any shape."""
+        within, beyond = self._values(column)
+        good, bad = self._nonfinite(column)
+        return within & good, ~(within & good) & ~(beyond | bad)
+
+    def in_words(self) -> str:
+        """The rule as one line of text."""
+        t, r = self.tolerance, self.tolerance if self.relative is None else self.relative
+        if r == 0.0:
+            bound = f"|out - ref| <= {t:g}"
+        elif self.form == "sum":
+            bound = f"|out - ref| <= {t:g} + {r:g} |ref|"
+        else:
+            bound = f"|out - ref| <= max({t:g}, {r:g} |ref|)"
+        where = f" for {self.matched_ratio:.0%} of the elements" if self.matched_ratio < 1 else ""
+        return f"{bound}{where}; {_SAID[self.nonfinite]}"
+
+    def margin(self, critical: float) -> float:
+        """A critical tolerance of its form over the tolerance: beyond 1 it is rejected."""
+        bound = self._bounds()[1]
+        if bound > 0:
+            return critical / bound
+        return float("inf") if critical > bound else 0.0
+
+    def _bounds(self) -> tuple[float, float]:
+        """Critical tolerances that surely pass, up to the first, or fail, beyond the second."""
+        relative = self.tolerance if self.relative is None else self.relative
+        return min(self.tolerance, relative), max(self.tolerance, relative)
+
+    def _values(self, column: Column) -> tuple[Bools, Bools]:
+        """Which finite parts surely pass, and which surely do not.
+
+        With two tolerances or a ratio the numbers bracket the truth: critical tolerances are kept
+        for equal ones, and elements counted in the sum form, past the tolerances of the ladder.
+        """
+        low, high = self._bounds()
+        critical = column(CRITICAL[self.form])
+        with np.errstate(invalid="ignore"):
+            within, beyond = critical <= low, ~(critical <= high)
+            if self.relative == 0.0:
+                within = column("max_abs") <= self.tolerance
+                beyond = ~within
+            elif self.relative is not None:
+                within = within | (column("max_abs") <= self.tolerance)
+                within = within | (column("max_rel") <= self.relative)
+                both = self.tolerance + self.relative  # t + r |ref| <= (t + r) max(1, |ref|)
+                beyond = beyond | ~(column("critical_max_rule") <= both)
+        if self.matched_ratio < 1.0:
+            # Past max(t, t |ref|) is past t / 2 (1 + |ref|), and past t (1 + |ref|) is past that.
+            tight = low if self.form == "sum" else low / 2
+            count = column("count")
+            below = next((column(f"past_{t:g}") for t in LADDER if t <= tight), count)
+            above = next((column(f"past_{t:g}") for t in LADDER[::-1] if t >= high), 0 * count)
+            allowed = (1.0 - self.matched_ratio + 1e-9) * count
+            within, beyond = within | (below <= allowed), beyond & (above > allowed)
+        return np.asarray(within), np.asarray(beyond & ~within)
+
+    def _nonfinite(self, column: Column) -> tuple[Bools, Bools]:
+        """Which verdicts surely pass as to NaN and infinity, and which surely do not."""
+        nans, infinities = column("out_nan"), column("out_inf")
+        matches = (column("nan_matches") == 1) & (column("inf_matches") == 1)
+        finite_reference = (column("ref_nan") == 0) & (column("ref_inf") == 0)
         if self.nonfinite == "ignored":
-            return True
-        if self.nonfinite == "strict":
-            return verdict.out_nan == 0 and verdict.out_inf == 0
-        if self.nonfinite == "matched":
-            return verdict.nan_matches and verdict.inf_matches
-        return verdict.out_nan == 0 and verdict.ref_nan == 0 and verdict.inf_matches
+            good = np.ones_like(matches)
+        elif self.nonfinite == "strict":
+            good = (nans == 0) & (infinities == 0)
+        elif self.nonfinite == "matched":
+            good = matches
+        elif self.nonfinite == "allclose":
+            good = (nans == 0) & (column("ref_nan") == 0) & (column("inf_matches") == 1)
+        elif self.nonfinite == "skips":
+            # An infinite output is skipped, or wrong, by the reference in its place.
+            good = (infinities == 0) | (column("inf_matches") == 1)
+            return np.asarray(good), np.asarray(~good & finite_reference)
+        else:
+            bad = (column("ref_inf") > 0) | (nans + infinities > column("ref_nan"))
+            good = ~bad & ((nans + infinities == 0) | (matches & (infinities == 0)))
+            return np.asarray(good), np.asarray(bad)
+        return np.asarray(good), np.asarray(~good)
+
+
+_SAID: dict[Nonfinite, str] = {
+    "allclose": "no NaN, equal infinities",
+    "matched": "NaN where the reference has NaN, equal infinities",
+    "strict": "no NaN and no infinity, whatever the reference has",
+    "ignored": "finite pairs alone count",
+    "skips": "no infinity; NaN passes, and so does all where the reference is not finite",
+    "wildcard": "all passes where the reference is NaN, else no NaN and no infinity on either side",
+}
 
 
 def critical(verdict: Verdict, form: Form) -> float:
     """The smallest tolerance that accepts the finite part of an output under ``form``."""
-    return verdict.critical_tolerance if form == "sum" else verdict.critical_max_rule
+    return float(getattr(verdict, CRITICAL[form]))
 
 
 def grade(out: NDArray[Any], ref: NDArray[Any]) -> Verdict:

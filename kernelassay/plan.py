@@ -20,11 +20,12 @@ from kernelassay.execute.worker import UnitRunner
 from kernelassay.gate_inputs import Measured, gate_inputs
 from kernelassay.gate_mutants import GateMutants
 from kernelassay.input_shapes import Small
-from kernelassay.inputs import FULL, QUICK, InputSpec
+from kernelassay.inputs import FULL, PROTOCOL, QUICK, InputSpec
 from kernelassay.lazy import LAZY, ROWS
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
+from kernelassay.protocols import DEFAULT, Protocol
 from kernelassay.small import small_sizes_limited
 
 OWN, OFFICIAL = "own", "official"
@@ -51,6 +52,18 @@ class PlanOptions:
     sample: int | None = None
     benign: int | None = None
     cells: str = ROWS
+    protocols: tuple[Protocol, ...] | None = None
+    """Those that were asked for: they draw their own inputs; None draws none."""
+
+    @property
+    def decided(self) -> tuple[Protocol, ...]:
+        """The protocols that lazy cells decide."""
+        return DEFAULT if self.protocols is None else self.protocols
+
+    @property
+    def draws(self) -> tuple[str, ...]:
+        """The kinds of inputs that protocols which were asked for draw, each once."""
+        return tuple(dict.fromkeys(p.draws for p in self.protocols or () if p.draws))
 
     @property
     def gates_mutants(self) -> bool:
@@ -66,7 +79,7 @@ class GateOptions:
     """What the gate runs: a battery, its first ``max_inputs`` inputs, and benign rewrites or not.
 
     Without ``rewrites`` the benign variants are the other styles alone; at most ``benign`` of them
-    are built. ``scale`` is as in :class:`PlanOptions`.
+    are built. ``scale`` and ``draws`` are as in :class:`PlanOptions`.
     """
 
     battery: str = FULL
@@ -76,6 +89,7 @@ class GateOptions:
     given: tuple[InputSpec, ...] = ()
     scale: str = OWN
     benign: int | None = None
+    draws: tuple[str, ...] = ()
 
 
 Progress = Callable[[str], None]
@@ -112,6 +126,7 @@ def make_plan(
         given=options.given,
         scale=options.scale,
         benign=options.benign,
+        draws=options.draws,
     )
 
     def mutate(base: dict[str, Any], calls: Sequence[CallInfo]) -> None:
@@ -135,7 +150,7 @@ def make_plan(
         _, candidates = run(population.candidates_of, base, tools)
         mutants = [one for one in candidates if one.role == MUTANT]
         progress("checking inputs")
-        return GateMutants(mutants, specs)
+        return GateMutants(mutants, specs, options.decided)
 
     base, calls = admit(
         problem,
@@ -196,7 +211,7 @@ def admit(
             if small.reason:
                 base["without_small_inputs"] = small.reason
         progress("checking inputs")
-        found = worker.battery(options.battery, small)
+        found = worker.battery(options.battery, small, options.draws)
         chosen = _chosen(problem, found.specs, options)
         full_size = small is not None
         mutants = None
@@ -295,7 +310,9 @@ def _call_record(call: CallInfo, chosen: Sequence[str]) -> dict[str, Any]:
 
 def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) -> list[InputSpec]:
     """The inputs to use, of those there are. Raises ``UnsupportedError`` if no official one is."""
-    chosen = list(specs if options.max_inputs is None else specs[: options.max_inputs])
+    own = [spec for spec in specs if spec.group == PROTOCOL]
+    rest = [spec for spec in specs if spec.group != PROTOCOL]
+    chosen = [*(rest if options.max_inputs is None else rest[: options.max_inputs]), *own]
     if problem.kernel is not None:
         chosen = [spec for spec in chosen if not _skipped(spec, problem.kernel.skip)]
     if not any(spec.group == "official" for spec in chosen):

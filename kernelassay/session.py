@@ -116,9 +116,13 @@ class Session:
         lock = _acquire(root / "lock")
         wanted = {"format": FORMAT, **SINCE, **manifest}
         if path.exists():
-            session = cls.open(root)
+            try:
+                session = cls.open(root)
+                _require_same_plan(root, session.manifest, wanted)
+            except SessionError:
+                lock.close()
+                raise
             session._lock = lock
-            _require_same_plan(root, session.manifest, wanted)
             return session
         write_whole(path, _json(wanted))
         return cls(root, wanted, lock)
@@ -341,7 +345,8 @@ class Session:
             state.update(_json(_stable({**plan, "refused": bool(plan["refused"])})))
             if plan["refused"]:
                 continue
-            tables = [self.read_cells(plan["problem"]["id"], s["id"]) for s in inputs_of(plan)]
+            measured = (*inputs_of(plan), *judging_correct(plan))
+            tables = [self.read_cells(plan["problem"]["id"], s["id"]) for s in measured]
             unsteady = self._unsteady(tables)
             for cells in tables:
                 for row in cells.sort_by("candidate").to_pylist():
@@ -447,6 +452,11 @@ def _disk_error(path: Path, error: OSError) -> SessionError:
 def inputs_of(plan: Mapping[str, Any], *, valid_only: bool = True) -> Iterable[dict[str, Any]]:
     """The input records of a plan."""
     return (spec for spec in plan["inputs"] if spec["valid"] or not valid_only)
+
+
+def judging_correct(plan: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """The records of inputs that are not valid and have cells of correct kernels all the same."""
+    return (spec for spec in plan["inputs"] if not spec["valid"] and spec.get("judges"))
 
 
 def first_input(plan: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.execute.outputs import without_output
 from kernelassay.matrix import load, of_tables
 from kernelassay.oracle import AcceptanceRule
-from kernelassay.protocols import CURRENT, PROTOCOLS, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
+from kernelassay.protocols import CURRENT, DEFAULT, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
 from kernelassay.protocols.protocol import Protocol
 from tests.test_lazy import TARGETED, VERIFIED_ONLY, fixed, lazily, outcomes, planned, run
 from tests.test_score import OFFICIAL, session
@@ -253,7 +253,7 @@ def test_the_candidates_of_a_comparison_are_those_of_the_scores(tmp_path):
 
 
 @settings(max_examples=30, deadline=None)
-@given(made(), st.sampled_from(list(permutations(PROTOCOLS, 2))))
+@given(made(), st.sampled_from(list(permutations(DEFAULT, 2))))
 def test_lazy_cells_decide_every_hybrid_of_the_known_protocols_as_whole_rows_do(matrix, pair):
     plan, full = matrix
     complete, lazy = of_tables(plan, full), of_tables(plan, lazily(plan, full))
@@ -265,7 +265,7 @@ def test_lazy_cells_decide_every_hybrid_of_the_known_protocols_as_whole_rows_do(
 
 
 @settings(max_examples=30, deadline=None)
-@given(made(), st.sampled_from(PROTOCOLS))
+@given(made(), st.sampled_from(DEFAULT))
 def test_lazy_cells_decide_tolerances_no_laxer_than_any_they_were_decided_for(matrix, one):
     plan, full = matrix
     complete, lazy = of_tables(plan, full), of_tables(plan, lazily(plan, full))
@@ -388,21 +388,22 @@ def test_a_problem_that_only_a_hybrid_cannot_be_scored_on_is_set_aside_from_the_
     assert found.decomposition.detection.total == 0
 
 
-@pytest.mark.parametrize(
-    ("extreme", "why"),
-    [
-        (protocol(tolerance=float("inf"), nonfinite="ignored"), "accepts control/"),
-        (protocol(tolerance=-1.0), "rejects the correct kernel"),
-    ],
-)
-def test_a_protocol_that_decides_nothing_is_refused_with_the_reason(tmp_path, extreme, why):
-    store = session(tmp_path / "s")
+def test_a_protocol_that_rejects_everything_is_refused_with_the_reason(tmp_path):
+    store, extreme = session(tmp_path / "s"), protocol(tolerance=-1.0)
+    why = "rejects the correct kernel"
     with pytest.raises(NothingToTestError, match=why):
         compare_sessions([store], (V01, extreme), 1e-2)
     with pytest.raises(NothingToTestError, match=why):
         compare_sessions([store], (extreme,), 1e-2, ladder=(1e-2,))
     found = decompose(load(store), (), V01, extreme)
     assert (found.problems, found.detection.total, found.detection.difference) == ((), 0, 0)
+
+
+def test_a_protocol_that_accepts_everything_detects_what_hangs_alone(tmp_path):
+    blind = protocol(tolerance=float("inf"), nonfinite="ignored")
+    found = compare(load(session(tmp_path / "s")), V01, blind, 1e-2)
+    assert found.detection.second == Share(1, 4)
+    assert found.false_rejection.second == Share(0, 1)
 
 
 def test_a_tolerance_of_zero_is_one_like_others(tmp_path):
@@ -445,6 +446,6 @@ def test_the_command_prints_the_difference_its_parts_and_a_sweep(tmp_path, capsy
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_command_compares_two_protocols_no_more_and_no_fewer(tmp_path, capsys, count):
     root = str(session(tmp_path / "s").root)
-    names = [word for one in PROTOCOLS[:count] for word in ("--protocol", one.name)]
+    names = [word for one in DEFAULT[:count] for word in ("--protocol", one.name)]
     assert invoke(["compare", root, *names]) == 1
     assert f"{count} protocols" in capsys.readouterr().err

@@ -10,25 +10,29 @@ from hypothesis import strategies as st
 
 from kernelassay.errors import ProblemError, UsageError
 from kernelassay.input_shapes import GROWTH, LADDER, SMALL_VOLUME, shape_overrides
-from kernelassay.input_trials import settled_battery
+from kernelassay.input_trials import settle, settled_battery
 from kernelassay.input_values import TRANSFORMS, transformed
 from kernelassay.inputs import (
     BRIEF_BATTERY,
     FULL_BATTERY,
     MOST_SHAPES,
+    PROTOCOL,
     QUICK_BATTERY,
     TARGETED,
     InputSpec,
     battery,
     digest,
+    draw,
     has_parameters,
     materialise,
     official_inputs,
+    parameters,
     redrawn_state,
     verified_inputs,
 )
 from kernelassay.measure import measure
 from kernelassay.problem import load, read_problem
+from kernelassay.protocol_inputs import KINDS, drawn_inputs
 from kernelassay.references import disagreement
 from kernelassay.suite import suite_problems
 
@@ -232,7 +236,8 @@ def test_matrix_structure_is_kept(name):
 
 def test_every_targeted_input_names_a_transform():
     targeted = {name for names in TARGETED for name in names}
-    assert targeted | PLAIN | {"official"} == set(TRANSFORMS)
+    asked = {spec.transform for kind in KINDS.values() for spec in kind.specs}
+    assert targeted | PLAIN | asked == set(TRANSFORMS)
 
 
 def test_the_verified_inputs_are_the_first_official_one_times_a_factor():
@@ -241,7 +246,7 @@ def test_the_verified_inputs_are_the_first_official_one_times_a_factor():
     factors = {"verified-x3": 3.0, "verified-x0.01": 0.01, "verified-x-1": -1.0}
     specs = verified_inputs()
     assert [spec.id for spec in specs] == list(factors)
-    assert {spec.transform for spec in specs} == PLAIN
+    assert [spec.transform for spec in specs] == list(factors)
     for spec in specs:
         (values,), state = materialise(loaded, spec)
         assert torch.equal(values, drawn * factors[spec.id])
@@ -261,12 +266,14 @@ def test_plain_transforms_change_every_float_and_nothing_else(name):
         torch.tensor(2.5),
         torch.empty(0, 3),
     ]
-    factor = float(name.removeprefix("verified-x"))
     drawn = [*floats, labels, mask, 3.5, 7]
     new = transformed(drawn, TRANSFORMS[name], seed=3)
     for before, after in zip(floats, new, strict=False):
-        assert after.dtype == before.dtype
-        assert torch.equal(after, before * factor)
+        assert (after.dtype, after.shape) == (before.dtype, before.shape)
+        if name.startswith("verified-x"):
+            assert torch.equal(after, before * float(name.removeprefix("verified-x")))
+        else:
+            assert before.numel() == 0 or not torch.equal(after, before)
     assert torch.equal(new[6], labels)
     assert torch.equal(new[7], mask)
     assert new[8:] == [3.5, 7]
@@ -456,3 +463,74 @@ def test_digests_see_values_shapes_and_dtypes():
     assert len({digest(inputs) for inputs in distinct}) == len(distinct)
     assert digest([x.reshape(2, 3).t()]) == digest([x.reshape(2, 3).t().contiguous()])
     assert digest([torch.tensor(0.0)]) != digest([torch.tensor(-0.0)])
+
+
+# -- what a run draws for a protocol ----------------------------------------------------------
+
+
+def drawn_for(name, kind, verdict="fits"):
+    return drawn_inputs(PROBLEMS[name], [kind], lambda moved: verdict)
+
+
+def test_a_log_uniform_fuzz_covers_six_decades_evenly_with_either_sign():
+    (new,) = transformed([torch.zeros(60_000)], TRANSFORMS["log-uniform"], seed=42)
+    assert 1e-3 <= float(new.abs().min()) < 1.01e-3
+    assert 0.99e3 < float(new.abs().max()) <= 1e3 * (1 + 1e-6)
+    decades = torch.histc(new.abs().log10(), bins=6, min=-3, max=3) / len(new)
+    assert bool(((decades - 1 / 6).abs() < 0.01).all())
+    assert abs(float((new > 0).float().mean()) - 0.5) < 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_inputs_of_a_kind_have_the_same_ids_for_every_problem_and_are_made_again(kind):
+    for name in ("suite/softmax_rows", "suite/matmul_square"):
+        specs = drawn_for(name, kind)
+        assert tuple(spec.id for spec in specs) == KINDS[kind].ids
+        assert specs == drawn_for(name, kind)
+        spec = specs[-1]
+        loaded = load(PROBLEMS[name], dict(spec.overrides))
+        assert digest(draw(loaded, spec)) == digest(draw(loaded, spec))
+
+
+def test_inputs_of_one_kind_differ_from_one_another():
+    specs = drawn_for("suite/softmax_rows", "log-uniform")
+    loaded = load(PROBLEMS["suite/softmax_rows"])
+    assert len({digest(draw(loaded, spec)) for spec in specs}) == len(specs)
+
+
+def test_the_schema_fuzz_draws_sizes_from_the_published_lists():
+    sizes = [dict(spec.overrides) for spec in drawn_for("suite/matmul_square", "schema")]
+    moved = {size for own in sizes for size in own.values()}
+    assert moved
+    assert len({tuple(own.items()) for own in sizes}) > 1
+    lists = (1, 2, 7, 8, 128, 3, 16, 127, 256, 15, 64, 1025)
+    assert moved <= set(lists)
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.sizes])
+def test_a_problem_whose_sizes_are_not_free_keeps_them(kind):
+    assert {spec.overrides for spec in drawn_for("suite/softmax_rows", kind, "refused")} == {()}
+    levers = {lever.name for lever in PROBLEMS["suite/softmax_rows"].sizes}
+    own = drawn_inputs(PROBLEMS["suite/softmax_rows"], [kind], lambda moved: "fits", levers)
+    assert {spec.overrides for spec in own} == {()}
+
+
+def test_robust_kbench_builds_the_model_anew_in_each_trial():
+    loaded = load(PROBLEMS["suite/linear_bias_relu"])
+    states = [parameters(loaded, spec) for spec in drawn_for("suite/linear_bias_relu", "robust")]
+    weights = {digest(list(state.values())) for state in states}
+    assert len(weights) == len(states)
+    built = loaded.build_model(43).state_dict()
+    assert all(torch.equal(built[name], value) for name, value in states[1].items())
+
+
+def test_no_battery_has_an_input_of_a_protocol_unless_asked():
+    problem = PROBLEMS["suite/softmax_rows"]
+    plain = settle(problem, "brief")
+    asked = settle(problem, "brief", kinds=tuple(KINDS))
+    assert not {spec.group for spec in plain.specs} & {PROTOCOL, "verified"}
+    assert asked.specs[: len(plain.specs)] == plain.specs
+    assert {spec.id for spec in asked.specs[len(plain.specs) :]} == {
+        name for kind in KINDS.values() for name in kind.ids
+    }
+    assert (asked.moves, asked.frozen) == (plain.moves, plain.frozen)

@@ -101,7 +101,7 @@ def test_a_helping_worker_killed_at_any_moment_changes_nothing(alone, helped, mo
     planners, received, killed = set(), Counter(), Counter()
     battery, receive = Worker.battery, Worker._receive
 
-    def battery_of_a_planner(self, size, small=None):
+    def battery_of_a_planner(self, size, small=None, kinds=()):
         planners.add(self)
         return battery(self, size, small)
 

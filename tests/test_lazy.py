@@ -22,7 +22,7 @@ from kernelassay.kernel import Finding
 from kernelassay.lazy import Ledger, held
 from kernelassay.matrix import of_tables
 from kernelassay.oracle import AcceptanceRule, grade
-from kernelassay.protocols import CURRENT, PROTOCOLS, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
+from kernelassay.protocols import CURRENT, DEFAULT, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
 from kernelassay.protocols.protocol import Protocol
 from kernelassay.session import Session, inputs_of
 from tests.test_campaign import campaign, measure
@@ -85,7 +85,7 @@ def whole(plan, cells):
     }
 
 
-def lazily(plan, rows, protocols=PROTOCOLS):
+def lazily(plan, rows, protocols=DEFAULT):
     """The tables that a lazy run leaves of the same cells."""
     tables = {}
     ledger = Ledger(plan, tables.__getitem__, protocols)
@@ -127,7 +127,7 @@ def rows(draw):
 @given(rows())
 def test_scores_buckets_and_reasons_are_those_of_whole_rows(made):
     plan, full = made
-    protocols = held(plan, PROTOCOLS)
+    protocols = held(plan, DEFAULT)
     complete, lazy = of_tables(plan, full), of_tables(plan, lazily(plan, full))
     for protocol in protocols:
         assert rejects(lazy, protocol).tolist() == rejects(complete, protocol).tolist()
@@ -157,7 +157,7 @@ def test_a_cell_is_measured_only_if_a_protocol_or_a_witness_needs_it(made):
             row = lazy.index[m["id"]]
             undecided = [
                 protocol
-                for protocol in held(plan, PROTOCOLS)
+                for protocol in held(plan, DEFAULT)
                 if name in (order := protocol.inputs_in(plan))
                 and not any(
                     lazy.rejected_by(protocol)[row, lazy.inputs.index(before)]
@@ -187,7 +187,7 @@ def test_a_decision_rests_on_the_stored_cells_of_earlier_inputs_alone(made, data
         assert ledger.implied(name) == told
 
 
-def details(plan, *cells, inputs=OFFICIAL, protocols=PROTOCOLS):
+def details(plan, *cells, inputs=OFFICIAL, protocols=DEFAULT):
     """By input, why the first mutant did not run there; the others behave."""
     others = [run(m["id"], name) for m in plan["mutants"][1:] for name in inputs]
     tables = lazily(plan, whole(plan, [*cells, *others]), protocols)
@@ -240,14 +240,14 @@ def test_an_infrastructure_error_rejects_and_proves_nothing():
 
 def test_a_protocol_without_all_of_its_inputs_needs_nothing():
     plan = planned((*OFFICIAL, "verified-x3"))
-    assert held(plan, PROTOCOLS) == (V01, CURRENT)
+    assert held(plan, DEFAULT) == (V01, CURRENT)
     everything = planned((*OFFICIAL, *VERIFIED_ONLY))
-    assert held(everything, PROTOCOLS) == PROTOCOLS
+    assert held(everything, DEFAULT) == DEFAULT
 
 
 def test_the_verified_protocols_drop_an_input_whose_reference_is_not_finite():
     plan = planned((*OFFICIAL, *VERIFIED_ONLY), unfit=("verified-x-1", "official-4"))
-    assert held(plan, PROTOCOLS) == (VERIFIED, VERIFIED_INPUTS_AT_V01)
+    assert held(plan, DEFAULT) == (VERIFIED, VERIFIED_INPUTS_AT_V01)
     assert VERIFIED.inputs_in(plan) == ("official-0", "verified-x3", "verified-x0.01")
     cells = [
         run(m["id"], record["id"], seen=2 * (record["id"] == "verified-x3"))
@@ -298,7 +298,7 @@ def both(tmp_path_factory):
 
 def test_a_lazy_campaign_scores_as_one_of_whole_rows_with_fewer_cells(both):
     rows, lazy = (audit_sessions([Session.open(root)], None, 1e-2) for root in both[:2])
-    assert [s.protocol for s in lazy.scores] == [p.name for p in PROTOCOLS]
+    assert [s.protocol for s in lazy.scores] == [p.name for p in DEFAULT]
     assert lazy.scores == rows.scores
     assert lazy.mechanisms == rows.mechanisms
     assert lazy.account.unobserved == rows.account.unobserved
@@ -393,9 +393,9 @@ def test_an_audit_says_what_is_implied_and_what_it_leaves_open(both, capsys):
 def test_what_did_not_run_is_missing_and_not_dropped_by_a_checker():
     everything = (*OFFICIAL, *VERIFIED_ONLY)
     plan = planned(everything, unfit=VERIFIED_ONLY[:1])
-    assert VERIFIED in held(plan, PROTOCOLS)
+    assert VERIFIED in held(plan, DEFAULT)
     assert VERIFIED.inputs_in(plan) == tuple(n for n in VERIFIED.inputs if n != VERIFIED_ONLY[0])
     lost = {**plan["inputs"][-1], "valid": False, "digest": ""}
     without = {**plan, "inputs": [*plan["inputs"][:-1], lost]}
     assert VERIFIED.missing_in(without) == (VERIFIED_ONLY[-1],)
-    assert VERIFIED not in held(without, PROTOCOLS)
+    assert VERIFIED not in held(without, DEFAULT)

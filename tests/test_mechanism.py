@@ -106,14 +106,6 @@ def test_groups_that_do_not_add_up_are_noticed(tmp_path):
         survival((matrix,), facts[1:], V01).check(scored)
 
 
-def test_a_mutant_of_a_style_whose_own_kernel_is_rejected_is_set_aside(tmp_path):
-    store = made(tmp_path / "s")
-    changed(store, "original/k00/optimised", OFFICIAL[0], seen_critical_tolerance=1.0)
-    matrices = load(store)
-    tally = survival(matrices, mutant_facts(matrices, (V01,), 1e-2), V01).all
-    assert (tally.set_aside, tally.survivors) == (tally.witnessed, 0)
-
-
 def test_an_audit_and_an_explanation_tell_the_same(tmp_path):
     store = made(tmp_path / "s")
     result = audit_sessions([store], (V01, CURRENT), 1e-2)

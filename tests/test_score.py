@@ -173,16 +173,24 @@ def test_the_dtype_of_the_outputs_chooses_the_rule_of_a_protocol(tmp_path):
     assert CURRENT.rule_for(()) == CURRENT.default
 
 
-def test_a_rejected_original_vetoes_the_score(tmp_path):
+def test_a_correct_kernel_that_is_wrong_vetoes_the_score(tmp_path):
     matrices = load(session(tmp_path / "s", original_error=1.0))
-    with pytest.raises(ControlError, match="rejects the correct kernel"):
+    with pytest.raises(ControlError, match=r"the correct kernel .* strays"):
         score(matrices, mutant_facts(matrices, (V01,), 1e-2), V01, 1e-2)
 
 
-def test_an_accepted_nan_vetoes_the_score(tmp_path):
+def test_a_wrong_output_that_is_right_vetoes_the_score(tmp_path):
     matrices = load(session(tmp_path / "s", nan_error=0.0))
-    with pytest.raises(ControlError, match="accepts control/nan"):
+    with pytest.raises(ControlError, match="control/nan does not stray"):
         score(matrices, mutant_facts(matrices, (V01,), 1e-2), V01, 1e-2)
+
+
+def test_a_protocol_that_rejects_a_correct_kernel_is_scored_and_says_so(tmp_path):
+    matrices = load(session(tmp_path / "s", original_error=1e-3))
+    facts = mutant_facts(matrices, (V01, CURRENT), 1e-2)
+    loose, tight = (score(matrices, facts, p, 1e-2) for p in (V01, CURRENT))
+    assert (loose.originals, tight.originals) == (Share(0, 1), Share(1, 1))
+    assert loose.wrong_accepted == tight.wrong_accepted == {}
 
 
 def test_zeros_that_pass_are_a_finding_about_the_problem(tmp_path):

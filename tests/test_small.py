@@ -19,7 +19,7 @@ from kernelassay.inputs import CHECKERS, SMALL, InputSpec, beside, materialise, 
 from kernelassay.mutation import select
 from kernelassay.plan import OFFICIAL, GateOptions, PlanOptions, with_known
 from kernelassay.problem import load, read_problem
-from kernelassay.protocols import PROTOCOLS
+from kernelassay.protocols import DEFAULT
 from kernelassay.session import Session
 from kernelassay.small import small_sizes, small_sizes_limited
 from tests.test_campaign import Silent
@@ -164,7 +164,7 @@ def test_a_campaign_at_official_scale_judges_official_and_small_inputs_alike(tmp
     small = [record for record in valid if record["id"].startswith(SMALL)]
     assert len(small) >= 4
     assert all(shape[0] * shape[1] < 40 * 1024 for record in small for shape in record["shapes"])
-    result = audit_sessions([Session.open(tmp_path / "s")], PROTOCOLS, 1e-2)
+    result = audit_sessions([Session.open(tmp_path / "s")], DEFAULT, 1e-2)
     assert result.official_shapes
     assert result.account.witnessed > 0
 

@@ -6,8 +6,9 @@ import pytest
 from kernelassay import campaign as campaigns
 from kernelassay import cell, gate_inputs, plan, styles
 from kernelassay.analysis.audit import audit_sessions
-from kernelassay.analysis.score import mutant_facts, score
-from kernelassay.errors import ControlError, UsageError
+from kernelassay.analysis.mechanism import survival
+from kernelassay.analysis.score import Share, mutant_facts, score
+from kernelassay.errors import UsageError
 from kernelassay.execute.messages import CallInfo
 from kernelassay.execute.worker import UnitResult
 from kernelassay.kernel import OPTIMISED, PLAIN
@@ -157,14 +158,15 @@ def test_a_protocol_that_rejects_a_relaxed_original_is_not_scored_on_its_mutants
     assert (loose.detection.total, loose.set_aside) == (2, 0)
     assert (tight.detection.total, tight.set_aside) == (1, 1)
     assert set(tight.by_style) == {OPTIMISED}
+    tally = survival(matrices, facts, CURRENT).all
+    assert (tally.witnessed, tally.set_aside) == (2, 1)
 
 
-def test_an_exact_original_that_is_rejected_still_vetoes_the_score(relaxed_session):
+def test_an_exact_original_that_is_rejected_is_counted(relaxed_session):
     matrices = relaxed_session(original=0.0, wrong=0.1)
     matrix = matrices[0]
     matrix.columns["seen_critical_tolerance"][matrix.index["original/k00/optimised"]] = 1.0
-    with pytest.raises(ControlError):
-        score(matrices, mutant_facts(matrices, (V01,), 1e-2), V01, 1e-2)
+    assert score(matrices, mutant_facts(matrices, (V01,), 1e-2), V01, 1e-2).originals == Share(1, 1)
 
 
 # -- a whole run --------------------------------------------------------------------------------

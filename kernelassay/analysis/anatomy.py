@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay.analysis.audit import not_held
+from kernelassay.analysis.audit import scorable
 from kernelassay.analysis.ground import ground
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
@@ -28,7 +28,7 @@ from kernelassay.analysis.subsumption import firsts, minimal
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
 from kernelassay.mutation.rule import FAMILIES
-from kernelassay.protocols import PROTOCOLS, Protocol
+from kernelassay.protocols import Protocol, of_session
 from kernelassay.session import Session
 
 TARGETED = "targeted"
@@ -152,16 +152,14 @@ class Anatomy:
 def anatomy(sessions: Sequence[Session], tolerance: float, *, partial: bool = False) -> Anatomy:
     """The anatomy of one session or several, or with ``partial`` of the finished problems.
 
-    Its protocols are the known ones all of whose inputs every problem has. Raises as
+    Its protocols are those of the session, as far as it can score them. Raises as
     :func:`audit_sessions`.
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
-    missing = not_held(matrices)
-    protocols = [p for p in PROTOCOLS if p.name not in missing]
+    protocols, missing = scorable(matrices, of_session(sessions[0].manifest))
     for matrix in matrices:
-        for protocol in protocols:
-            check_controls(matrix, protocol)
+        check_controls(matrix)
     plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)
     account = buckets(plans, facts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelassay.analysis.ground import gap
 from kernelassay.analysis.mechanism import MECHANISMS, Survival, survival
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
@@ -24,7 +25,7 @@ from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load, measured
 from kernelassay.mutation.catalogue import RULES
-from kernelassay.protocols import PROTOCOLS, Protocol
+from kernelassay.protocols import Protocol, of_session
 from kernelassay.session import Session
 
 OTHER_TOLERANCES = (1e-2, 1e-4, None)
@@ -108,17 +109,21 @@ def audit_sessions(
     tolerance: float,
     *,
     partial: bool = False,
+    known: Sequence[Protocol] = (),
 ) -> AuditResult:
     """Score protocols on one session or several, or with ``partial`` on the finished problems.
 
-    ``None`` means the known protocols all of whose inputs every problem has. Raises as
+    To these come those of ``known`` that the session can score; ``None`` and no such means those of
+    the session, as far as it can. Raises as
     :class:`JoinedSessions`, :func:`matrix.load`, :func:`mutant_facts` and :func:`score`.
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
-    not_scored = {} if protocols is not None else not_held(matrices)
-    if protocols is None:
-        protocols = [p for p in PROTOCOLS if p.name not in not_scored]
+    not_scored: dict[str, str] = {}
+    if protocols is None or known:
+        wanted = known or of_session(sessions[0].manifest)
+        scored, not_scored = scorable(matrices, wanted)
+        protocols = [*scored, *(protocols or ())]
     implied = sum(int(matrix.implied.sum()) for matrix in matrices)
     plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)
@@ -182,24 +187,35 @@ def sample_share(plans: Sequence[Mapping[str, Any]]) -> Share:
     return Share(sum(taken for taken, _ in counts), sum(total for _, total in counts))
 
 
-def not_held(matrices: Sequence[ProblemMatrix]) -> dict[str, str]:
-    """The known protocols that some problem lacks inputs of, with the first such problem.
+def scorable(
+    matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol]
+) -> tuple[list[Protocol], dict[str, str]]:
+    """The protocols that have their inputs and verdicts on every problem; why others do not.
 
-    Raises :class:`SessionError` if no protocol is left.
+    Raises :class:`SessionError` if none is left.
     """
-    found: dict[str, str] = {}
-    for matrix in matrices:
-        for protocol in PROTOCOLS:
-            missing = protocol.missing_in(matrix.plan)
-            if missing:
-                where = f"{matrix.problem} has no input {', '.join(missing)}"
-                found.setdefault(protocol.name, where)
-    if len(found) == len(PROTOCOLS):
+    left: list[Protocol] = []
+    not_scored: dict[str, str] = {}
+    for protocol in protocols:
+        why = next(filter(None, (_why_not(matrix, protocol) for matrix in matrices)), "")
+        if why:
+            not_scored[protocol.name] = why
+        else:
+            left.append(protocol)
+    if not left:
         raise SessionError(
-            f"the session holds the inputs of no protocol: {found[PROTOCOLS[0].name]}",
-            hint="it was made with too few inputs; name a session of a whole run",
+            f"the session holds the inputs of no protocol: {not_scored[protocols[0].name]}",
+            hint="name one that it can score, with --protocol",
         )
-    return found
+    return left, not_scored
+
+
+def _why_not(matrix: ProblemMatrix, protocol: Protocol) -> str:
+    missing = protocol.missing_in(matrix.plan)
+    if missing:
+        return f"{matrix.problem} has no input {', '.join(missing)}"
+    open_verdicts = gap((matrix,), protocol)
+    return f"{open_verdicts.where}: {open_verdicts.what}" if open_verdicts else ""
 
 
 def false_findings(matrices: Sequence[ProblemMatrix]) -> Share:

@@ -147,7 +147,7 @@ def differing(first: Protocol, second: Protocol) -> Taken:
         TOLERANCE: any((a.tolerance, a.form) != (b.tolerance, b.form) for a, b in rules),
         NONFINITE: any(a.nonfinite != b.nonfinite for a, b in rules),
         VIEW: first.view != second.view,
-        DROPS: first.drops_unfit != second.drops_unfit,
+        DROPS: first.unfit != second.unfit,
     }
     return tuple(part for part in PARTS if differs[part])
 
@@ -171,7 +171,7 @@ def hybrid(first: Protocol, second: Protocol, taken: Taken) -> Protocol:
             for dtype in dtypes
         },
         view=source(VIEW).view,
-        drops_unfit=source(DROPS).drops_unfit,
+        unfit=source(DROPS).unfit,
     )
 
 

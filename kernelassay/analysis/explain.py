@@ -23,7 +23,8 @@ from kernelassay.errors import SessionError, UsageError, unknown_name
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import Bools, ProblemMatrix, measured, of_plan, require_finished
 from kernelassay.mutation import RULES, diff, mutant_text
-from kernelassay.protocols import PROTOCOLS, Protocol
+from kernelassay.oracle import CRITICAL
+from kernelassay.protocols import Protocol, of_session
 from kernelassay.session import Session
 
 ACCEPTED = "accepted"
@@ -164,9 +165,16 @@ class Explanation:
 
 
 def explain(
-    sessions: Sequence[Session], name: str, tolerance: float, *, partial: bool = False
+    sessions: Sequence[Session],
+    name: str,
+    tolerance: float,
+    protocols: Sequence[Protocol] | None = None,
+    *,
+    partial: bool = False,
 ) -> Explanation:
     """Explain the mutant whose id is, or alone begins with, ``name``; witnesses at ``tolerance``.
+
+    Without ``protocols`` those of the session tell what they make of it.
 
     Raises :class:`UsageError` for an unknown or ambiguous name, and :class:`SessionError` if its
     problem is not finished (without ``partial``: if any is not).
@@ -186,7 +194,8 @@ def explain(
         )
     ran = measured(record) and not plan["refused"]
     view = _View(of_plan(joined, plan), record, tolerance) if ran else None
-    held = [p for p in PROTOCOLS if not p.missing_in(plan)] if view else []
+    wanted = of_session(sessions[0].manifest) if protocols is None else protocols
+    held = [p for p in wanted if not p.missing_in(plan)] if view else []
     rule = next((rule for rule in RULES if rule.id == record["rule"]), None)
     original = _call(plan, record)["sources"][record["style"]]
     label = f"{record['rule']} ({record['id']})"
@@ -214,7 +223,7 @@ def explain(
         implied=int(view.implied.sum()) if view else 0,
         lost=int(view.lost.sum()) if view else 0,
         protocols=tuple(view.verdict(p) for p in held) if view else (),
-        not_held={p.name: p.missing_in(plan) for p in PROTOCOLS if p not in held} if view else {},
+        not_held={p.name: p.missing_in(plan) for p in wanted if p not in held} if view else {},
         killers=tuple(view.killer(column, held) for column in view.killing) if view else (),
         flags=view.flags() if view else (),
     )
@@ -278,15 +287,14 @@ class _View:
 
     def seen(self, protocol: Protocol, at: int) -> float | None:
         """The critical tolerance that a protocol's checker sees; ``None`` without an output."""
-        form = self.matrix.rule_of(protocol).form
-        name = "critical_tolerance" if form == "sum" else "critical_max_rule"
+        name = CRITICAL[self.matrix.rule_of(protocol).form]
         ran = self.cell("outcome", at) == OK
         return float(self.cell(f"{protocol.view}_{name}", at)) if ran else None
 
     def margin(self, protocol: Protocol, at: int) -> float | None:
         """:meth:`seen` over the protocol's tolerance."""
         seen = self.seen(protocol, at)
-        return None if seen is None else seen / self.matrix.rule_of(protocol).tolerance
+        return None if seen is None else self.matrix.rule_of(protocol).margin(seen)
 
     def verdict(self, protocol: Protocol) -> ProtocolVerdict:
         """What a protocol that the problem has the inputs of makes of the mutant."""

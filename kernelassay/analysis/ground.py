@@ -14,9 +14,11 @@ import numpy as np
 from kernelassay.analysis.score import (
     MutantFacts,
     check_controls,
-    rejected_originals,
+    rejected_correct,
+    rejected_relaxed,
     rejects,
     undecided,
+    verdicts,
 )
 from kernelassay.errors import ControlError, SessionError
 from kernelassay.matrix import Bools, ProblemMatrix
@@ -76,10 +78,11 @@ def why_aside(matrix: ProblemMatrix, protocol: Protocol) -> str:
     if missing:
         return f"no valid input {', '.join(missing)}"
     try:
-        check_controls(matrix, protocol)
+        check_controls(matrix)
     except ControlError as error:
         return error.what
-    return ""
+    wrong = rejected_correct(matrix, protocol)
+    return f"{protocol.name} rejects the correct kernel {wrong[0]}" if wrong else ""
 
 
 def ground(
@@ -98,7 +101,7 @@ def ground(
             fit.append(matrix)
         else:
             aside.append(Aside(matrix.problem, *reason))
-    unfair = {key for protocol in protocols for key in rejected_originals(fit, protocol)}
+    unfair = {key for protocol in protocols for key in rejected_relaxed(fit, protocol)}
     lost = {m.problem: {name for p in protocols for name in undecided(m, p)} for m in fit}
     proven = [fact for fact in facts if fact.witnessed and fact.problem in lost]
     fair = [f for f in proven if (f.problem, f.call, f.style) not in unfair]
@@ -123,11 +126,11 @@ def rejected(
     matrices: Iterable[ProblemMatrix], candidates: Candidates, protocol: Protocol
 ) -> Bools:
     """Which candidates a protocol rejects. Raises as :func:`score.rejects`."""
-    verdicts: Mapping[str, Mapping[str, bool]] = {
-        matrix.problem: dict(zip(matrix.candidates, rejects(matrix, protocol), strict=True))
+    found: Mapping[str, Mapping[str, bool]] = {
+        matrix.problem: dict(zip(matrix.candidates, verdicts(matrix, protocol), strict=True))
         for matrix in matrices
     }
-    return np.array([verdicts[problem][name] for problem, name in candidates], dtype=bool)
+    return np.array([found[problem][name] for problem, name in candidates], dtype=bool)
 
 
 def gap(matrices: Iterable[ProblemMatrix], protocol: Protocol) -> Gap | None:

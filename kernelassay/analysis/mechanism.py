@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, rejected_originals
+from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, rejected_relaxed
 from kernelassay.matrix import Bools, ProblemMatrix
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.protocols import Protocol
@@ -24,9 +24,9 @@ MECHANISMS = (NOT_INFECTED, MASKED, TOLERATED)
 """No input changes the kernel's own output; one does, but never the final output; the final output
 changes, by less than the rule sees."""
 
-REJECTED, OPEN, LOST = "rejected", "open", "lost"
+REJECTED, OPEN, LOST, UNTOLD = "rejected", "open", "lost", "untold"
 """Fates of mutants that are not accepted: ``open`` where implied cells decide, ``lost`` where the
-tool lost one."""
+tool lost one, ``untold`` where what is kept of an output does not decide the protocol's rule."""
 
 
 def mechanisms(matrix: ProblemMatrix, columns: NDArray[np.intp], view: str) -> NDArray[np.str_]:
@@ -51,9 +51,10 @@ def fates(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.str_]:
     def anywhere(cells: Bools) -> Bools:
         return np.asarray(cells[:, columns].any(axis=1))
 
-    decided = [anywhere(c) for c in (matrix.rejected_by(protocol), matrix.implied, matrix.lost)]
+    cells = (matrix.rejected_by(protocol), matrix.implied, matrix.lost, matrix.open_to(protocol))
     accepted = mechanisms(matrix, columns, protocol.view)
-    return np.asarray(np.select(decided, [REJECTED, OPEN, LOST], accepted))
+    fate = [REJECTED, OPEN, LOST, UNTOLD]
+    return np.asarray(np.select([anywhere(c) for c in cells], fate, accepted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Tally:
         counts = Counter(found)
         survivors = sum(counts[name] for name in (*MECHANISMS, OPEN))
         shares = (Share(counts[name], survivors) for name in (*MECHANISMS, OPEN))
-        places = (counts[REJECTED], counts[None], counts[LOST], survivors)
+        places = (counts[REJECTED], counts[None], counts[LOST] + counts[UNTOLD], survivors)
         assert sum(places) == counts.total(), counts  # each mutant has one of these fates
         return cls(counts.total(), *places, *shares)
 
@@ -121,7 +122,7 @@ def survival(
 
     Raises :class:`SessionError` if inputs of the protocol are missing.
     """
-    unfair = rejected_originals(matrices, protocol)
+    unfair = rejected_relaxed(matrices, protocol)
     rows = {m.problem: dict(zip(m.candidates, fates(m, protocol), strict=True)) for m in matrices}
     found: list[tuple[MutantFacts, str | None]] = [
         (f, None if (f.problem, f.call, f.style) in unfair else str(rows[f.problem][f.id]))

@@ -5,6 +5,7 @@ Both are computed from the kill matrix alone. Each figure carries its denominato
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelassay.errors import ControlError, SessionError
+from kernelassay.gate import VALIDITY_TOLERANCE
 from kernelassay.matrix import ProblemMatrix, measured
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.protocols import Protocol
@@ -113,13 +115,24 @@ class ProtocolScore:
 
     ``set_aside`` counts the witnessed mutants of relaxed styles whose own correct kernel the
     protocol rejects: it would detect them whatever their fault, so they count for nothing here.
-    Nor do the ``lost`` ones, which it does not reject where an infrastructure error cost a cell.
+    Nor do the ``lost`` ones, which it does not reject where an infrastructure error cost a cell, or
+    where what is kept of an output does not decide its rule.
+
+    ``false_rejection`` is over benign variants, ``originals`` over the correct kernels under
+    mutation: the mutants of one that is rejected on a valid input count as detected whatever their
+    fault. Both are judged on ``unfit_inputs`` too, all those that the validity gate refused and
+    that the protocol runs on. ``inputs`` is the most that it judges by on a problem.
+    ``wrong_accepted`` counts the problems on which it accepts NaN, or the forced failure.
     """
 
     protocol: str
     tolerance: float
+    inputs: int
+    unfit_inputs: int
     detection: Share
     false_rejection: Share
+    originals: Share
+    wrong_accepted: Mapping[str, int]
     by_family: Mapping[str, Share]
     by_rule: Mapping[str, Share]
     by_problem: Mapping[str, Share]
@@ -221,10 +234,23 @@ def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
     return rejected
 
 
+def verdicts(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
+    """:func:`rejects`, of correct kernels also on the unfit inputs that the protocol runs on."""
+    found = rejects(matrix, protocol)
+    unfit = protocol.unfit_in(matrix.plan)
+    if unfit and matrix.beyond is not None:
+        columns = [matrix.beyond.inputs.index(name) for name in unfit]
+        rejected = _anywhere(matrix.beyond.rejected_by(protocol)[:, columns])
+        for name, row in matrix.beyond.index.items():
+            if name in matrix.index:
+                found[matrix.index[name]] |= rejected[row]
+    return found
+
+
 def undecided(matrix: ProblemMatrix, protocol: Protocol) -> frozenset[str]:
-    """The candidates that a protocol does not reject, but lacks a cell of: it was lost."""
-    lost = _anywhere(matrix.lost[:, matrix.positions(protocol)])
-    rows = np.flatnonzero(lost & ~rejects(matrix, protocol))
+    """The candidates that a protocol may reject: a cell was lost, or does not tell."""
+    unknown = _anywhere(matrix.open_to(protocol)[:, matrix.positions(protocol)])
+    rows = np.flatnonzero(unknown & ~rejects(matrix, protocol))
     return frozenset(matrix.candidates[row] for row in rows)
 
 
@@ -257,11 +283,11 @@ def score(
 ) -> ProtocolScore:
     """Score one protocol on the mutants witnessed at ``tolerance``.
 
-    Raises :class:`ControlError` if an original or a control misbehaves under the protocol.
+    Raises :class:`ControlError` as :func:`check_controls`.
     """
     for matrix in matrices:
-        check_controls(matrix, protocol)
-    rejected_kernels = rejected_originals(matrices, protocol)
+        check_controls(matrix)
+    rejected_kernels = rejected_relaxed(matrices, protocol)
     proven = [fact for fact in facts if fact.witnessed]
     fair = [f for f in proven if (f.problem, f.call, f.style) not in rejected_kernels]
     open_rows = {matrix.problem: undecided(matrix, protocol) for matrix in matrices}
@@ -275,11 +301,22 @@ def score(
 
     by_problem = shares(lambda f: f.problem)
     rejected, total, names = _false_rejections(matrices, protocol)
+    unfit = [len(protocol.unfit_in(matrix.plan)) for matrix in matrices]
+    valid = [len(protocol.inputs_in(matrix.plan)) for matrix in matrices]
+    originals = [
+        verdicts(matrix, protocol)[matrix.index[name]]
+        for matrix in matrices
+        for name in exact_originals(matrix)
+    ]
     return ProtocolScore(
         protocol=protocol.name,
         tolerance=tolerance,
+        inputs=max(map(sum, zip(valid, unfit, strict=True)), default=0),
+        unfit_inputs=sum(unfit),
         detection=Share(sum(f.detected[protocol.name] for f in witnessed), len(witnessed)),
         false_rejection=Share(rejected, total),
+        originals=Share(sum(map(bool, originals)), len(originals)),
+        wrong_accepted=wrong_accepted(matrices, protocol),
         by_family=shares(lambda f: f.family, FAMILIES),
         by_rule=shares(lambda f: f.rule),
         by_problem=by_problem,
@@ -299,7 +336,7 @@ def _false_rejections(
     total = 0
     names: list[tuple[str, str]] = []
     for matrix in matrices:
-        rejected = rejects(matrix, protocol)
+        rejected = verdicts(matrix, protocol)
         open_rows = undecided(matrix, protocol)
         for record in matrix.plan["benign"]:
             if not record["unsupported"] and record["id"] not in open_rows:
@@ -309,37 +346,74 @@ def _false_rejections(
     return len(names), total, tuple(names)
 
 
-def rejected_originals(
+def rejected_relaxed(
     matrices: Sequence[ProblemMatrix], protocol: Protocol
 ) -> set[tuple[str, str, str]]:
-    """The (problem, call, style) whose correct kernel a protocol rejects."""
+    """The (problem, call, style) of relaxed styles whose correct kernel a protocol rejects."""
     found = set()
     for matrix in matrices:
         rejected = _anywhere(matrix.rejected_by(protocol)[:, matrix.positions(protocol)])
         for call in matrix.plan["calls"]:
-            for style in call["styles"]:
-                if rejected[matrix.index[f"original/{call['id']}/{style}"]]:
+            for style in filter(_is_relaxed, call["styles"]):
+                if rejected[matrix.index[f"{ORIGINAL}{call['id']}/{style}"]]:
                     found.add((matrix.problem, str(call["id"]), str(style)))
     return found
 
 
-def check_controls(matrix: ProblemMatrix, protocol: Protocol) -> None:
-    """The originals must pass, relaxed styles aside; NaN and the forced failure must not."""
+def check_controls(matrix: ProblemMatrix) -> None:
+    """Raises :class:`ControlError` if a correct kernel is proven wrong, or a wrong output is not.
+
+    That is a fault of the cells. What a protocol makes of right ones is told with its score.
+    """
+    proven = matrix.witnessing(VALIDITY_TOLERANCE)
+    for name in exact_originals(matrix):
+        if proven[matrix.index[name]].any():
+            raise ControlError(
+                f"the correct kernel {name} strays from the exact reference",
+                where=matrix.problem,
+                hint="the substrate is wrong; no score is given",
+            )
+    for name in WRONG:
+        if name in matrix.index and not proven[matrix.index[name]].all():
+            raise ControlError(
+                f"the wrong output {name} does not stray from the exact reference",
+                where=matrix.problem,
+                hint="no fault can be proven here; no score is given",
+            )
+
+
+WRONG = ("control/nan", "control/forced-failure")
+"""Controls that are wrong on every input."""
+ORIGINAL = "original/"
+
+
+def rejected_correct(matrix: ProblemMatrix, protocol: Protocol) -> tuple[str, ...]:
+    """The correct kernels under mutation that a protocol rejects on valid inputs, relaxed aside."""
     rejected = rejects(matrix, protocol)
-    for name, row in matrix.index.items():
-        original = name.startswith("original/") and not STYLES[name.rpartition("/")[2]].relaxed
-        if original and rejected[row]:
-            raise ControlError(
-                f"{protocol.name} rejects the correct kernel {name}",
-                where=matrix.problem,
-                hint="the substrate or the protocol is wrong; no score is given",
-            )
-        if name in ("control/nan", "control/forced-failure") and not rejected[row]:
-            raise ControlError(
-                f"{protocol.name} accepts {name}",
-                where=matrix.problem,
-                hint="the protocol cannot reject anything here; no score is given",
-            )
+    return tuple(name for name in exact_originals(matrix) if rejected[matrix.index[name]])
+
+
+def exact_originals(matrix: ProblemMatrix) -> list[str]:
+    """The correct kernels under mutation that are held to no relaxed bound."""
+    return [
+        f"{ORIGINAL}{call['id']}/{style}"
+        for call in matrix.plan["calls"]
+        for style in call["styles"]
+        if not _is_relaxed(style)
+    ]
+
+
+def _is_relaxed(style: str) -> bool:
+    return STYLES[style].relaxed
+
+
+def wrong_accepted(matrices: Sequence[ProblemMatrix], protocol: Protocol) -> dict[str, int]:
+    """On how many problems a protocol accepts each wrong output."""
+    found: Counter[str] = Counter()
+    for matrix in matrices:
+        rejected = rejects(matrix, protocol)
+        found.update(n for n in WRONG if n in matrix.index and not rejected[matrix.index[n]])
+    return dict(found)
 
 
 def vacuous(matrices: Sequence[ProblemMatrix], protocol: Protocol) -> dict[str, list[str]]:

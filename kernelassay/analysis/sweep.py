@@ -7,10 +7,11 @@ laxer tolerance never detects more, nor rejects more correct kernels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelassay.analysis.ground import Aside, Gap, gap, ground, rejected
+from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import MutantFacts, Share, undecided
 from kernelassay.matrix import ProblemMatrix
 from kernelassay.oracle import LADDER
@@ -54,13 +55,7 @@ class Sweep:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; shares carry their rate."""
-        data = asdict(self)
-        for plain, step in zip(data["steps"], self.steps, strict=True):
-            for name in ("detection", "false_rejection", "originals"):
-                share = getattr(step, name)
-                if share is not None:
-                    plain[name] = {**asdict(share), "rate": share.rate}
-        return data
+        return plain(self)
 
 
 def at(protocol: Protocol, tolerance: float) -> Protocol:

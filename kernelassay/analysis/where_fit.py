@@ -1,4 +1,4 @@
-"""Every known protocol on what sessions have finished, each where it can be scored.
+"""Protocols on what sessions have finished, each where it can be scored.
 
 An audit scores a protocol on all problems or not at all. Here a problem that a protocol cannot be
 scored on is set aside for that protocol alone, with the reason.
@@ -25,7 +25,7 @@ from kernelassay.analysis.score import (
 from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
-from kernelassay.protocols import PROTOCOLS, Protocol
+from kernelassay.protocols import DEFAULT, Protocol
 from kernelassay.session import Session
 
 
@@ -68,7 +68,9 @@ class Finished:
     scored: Mapping[str, Scored]
 
 
-def finished(sessions: Sequence[Session], tolerance: float) -> Finished:
+def finished(
+    sessions: Sequence[Session], tolerance: float, protocols: Sequence[Protocol] = DEFAULT
+) -> Finished:
     """Score what is finished, witnesses counted at ``tolerance``; asserts that it closes.
 
     Raises as :class:`JoinedSessions`, :func:`kernelassay.matrix.load` and :func:`mutant_facts`.
@@ -76,7 +78,7 @@ def finished(sessions: Sequence[Session], tolerance: float) -> Finished:
     joined = JoinedSessions(sessions)
     matrices = load(joined, partial=True)
     facts = mutant_facts(matrices, (), tolerance)
-    scored = {p.name: scored_where_fit(matrices, p, tolerance) for p in PROTOCOLS}
+    scored = {p.name: scored_where_fit(matrices, p, tolerance) for p in protocols}
     for one in scored.values():
         one.check(facts)
     return Finished(joined, joined.finished_plans(), matrices, facts, tolerance, scored)

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import click
 
-from kernelassay.cli.selection import console, emit_json, json_option, session_options
+from kernelassay.cli.selection import (
+    console,
+    emit_json,
+    json_option,
+    protocol_option,
+    session_options,
+)
 from kernelassay.errors import GateError
 
 
 @click.command()
 @session_options
-@click.option(
-    "--protocol",
-    "names",
-    multiple=True,
-    help="Protocol name; may be repeated. Default: all whose inputs the session has.",
+@protocol_option(
+    "may be repeated; all: every known one that it can score. Default: those it was run for."
 )
 @click.option(
     "--fail-under",
@@ -38,12 +41,14 @@ def audit(
     problems, are scored together.
     """
     from kernelassay.analysis.audit import audit_sessions
-    from kernelassay.protocols import select
+    from kernelassay.protocols import ALL, PROTOCOLS, chosen
     from kernelassay.report.tables import print_audit
     from kernelassay.session import Session, write_whole
 
     stores = [Session.open(root) for root in sessions]
-    result = audit_sessions(stores, select(names), tolerance, partial=partial)
+    known = PROTOCOLS if ALL in names else ()
+    protocols = chosen([name for name in names if name != ALL])
+    result = audit_sessions(stores, protocols, tolerance, partial=partial, known=known)
     if as_json:
         emit_json("audit", result.to_json())
     else:
@@ -56,6 +61,13 @@ def audit(
         click.echo(f"written to {path}")
     if fail_under is not None:
         for score in result.scores:
+            if score.originals.count:
+                raise GateError(
+                    f"{score.protocol} rejects {score.originals.count} of"
+                    f" {score.originals.total} correct kernels under mutation: what it detects"
+                    " says nothing",
+                    where=result.session,
+                )
             rate = score.detection.rate
             if rate is None or rate < fail_under:
                 shown = "nothing" if rate is None else f"{rate:.4f}"

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from kernelassay.cli.selection import console, emit_json, json_option, session_options
+from kernelassay.cli.selection import (
+    console,
+    emit_json,
+    json_option,
+    protocol_option,
+    session_options,
+)
 from kernelassay.errors import UsageError
 
 
 @click.command()
 @session_options
-@click.option(
-    "--protocol",
-    "names",
-    multiple=True,
-    required=True,
-    help="Protocol name; give two, or one with --sweep.",
-)
+@protocol_option("give two, or one with --sweep.", required=True)
 @click.option("--sweep", is_flag=True, help="Score each protocol at every tolerance of a ladder.")
 @click.option(
     "--at",
@@ -47,7 +47,7 @@ def compare(
     """
     from kernelassay.analysis.compare import compare_sessions
     from kernelassay.analysis.sweep import STEPS
-    from kernelassay.protocols import protocol
+    from kernelassay.protocols import chosen
     from kernelassay.report.compare import print_compared
     from kernelassay.session import Session
 
@@ -57,7 +57,7 @@ def compare(
             f"{len(names)} protocols to compare",
             hint="name two: --protocol A --protocol B; or one with --sweep",
         )
-    protocols = [protocol(name) for name in names]
+    protocols = chosen(names) or ()
     stores = [Session.open(root) for root in sessions]
     result = compare_sessions(stores, protocols, tolerance, partial=partial, ladder=swept)
     if as_json:

@@ -6,15 +6,27 @@ from pathlib import Path
 
 import click
 
-from kernelassay.cli.selection import console, emit_json, json_option, session_options
+from kernelassay.cli.selection import (
+    console,
+    emit_json,
+    json_option,
+    protocol_option,
+    session_options,
+)
 
 
 @click.command()
 @click.argument("mutant")
 @session_options
+@protocol_option("may be repeated. Default: those the session was run for.")
 @json_option
 def explain(
-    mutant: str, sessions: tuple[Path, ...], tolerance: float, partial: bool, as_json: bool
+    mutant: str,
+    sessions: tuple[Path, ...],
+    tolerance: float,
+    partial: bool,
+    names: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Tell all that a SESSION knows of one MUTANT, named by its id or how that begins.
 
@@ -22,11 +34,12 @@ def explain(
     margin, which inputs kill it, and the cheapest that a protocol lacks.
     """
     from kernelassay.analysis.explain import explain as analyse
+    from kernelassay.protocols import chosen
     from kernelassay.report.explain import print_explanation
     from kernelassay.session import Session
 
     stores = [Session.open(root) for root in sessions]
-    result = analyse(stores, mutant, tolerance, partial=partial)
+    result = analyse(stores, mutant, tolerance, chosen(names), partial=partial)
     if as_json:
         emit_json("explain", result.to_json())
     else:

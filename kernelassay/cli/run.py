@@ -162,6 +162,14 @@ class ProgressLines:
     help="What to measure of each mutant: its whole row, which choosing inputs needs, or lazily"
     " what the known protocols need for their verdicts, and a witness.",
 )
+@click.option(
+    "--protocol",
+    "asked",
+    multiple=True,
+    metavar="NAME|all",
+    help="Protocol to draw the inputs of, beside the battery, and to decide with lazy cells; may be"
+    " repeated. Default: those that need no inputs of their own.",
+)
 @json_option
 def run(
     names: tuple[str, ...],
@@ -185,6 +193,7 @@ def run(
     engine: str,
     ray_address: str | None,
     cells: str,
+    asked: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Mutate, compile and run problems; fill the kill matrix.
@@ -194,6 +203,7 @@ def run(
     """
     from kernelassay import campaign as campaigns
     from kernelassay.plan import OFFICIAL, OWN, PlanOptions
+    from kernelassay.protocols import asked_for
     from kernelassay.session import Session
     from kernelassay.styles import choose
 
@@ -227,6 +237,7 @@ def run(
         sample=sample,
         benign=benign,
         cells=cells,
+        protocols=asked_for(asked),
     )
     root = session or Path("sessions") / time.strftime("%Y%m%d-%H%M%S")
     with contextlib.ExitStack() as stack:

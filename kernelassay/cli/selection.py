@@ -187,6 +187,18 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def protocol_option(help: str, **options: Any) -> Callable[[Any], Any]:
+    """The option that names protocols for a command on sessions."""
+    return click.option(
+        "--protocol",
+        "names",
+        multiple=True,
+        metavar="NAME|FILE",
+        help=f"Protocol, by its name or a .toml or .py file of yours; {help}",
+        **options,
+    )
+
+
 kernel_option = click.option(
     "--kernel",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

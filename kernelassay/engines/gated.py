@@ -10,7 +10,7 @@ from typing import Any
 from kernelassay.cell import Cell
 from kernelassay.matrix import measured
 from kernelassay.population import original_id
-from kernelassay.session import first_input, inputs_of
+from kernelassay.session import first_input, inputs_of, judging_correct
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +60,15 @@ def gated(
             cell for cell in by_input[name] if cell.candidate in kept and not cell.lost
         )
         found[name] = Gated(fixed if complete else (), candidates)
+    return found
+
+
+def of_correct(plan: Mapping[str, Any], cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The gate's cells of a plan's correct kernels on inputs that are not valid and yet judge."""
+    names = {original_id(c["id"], style) for c in plan["calls"] for style in c["styles"]}
+    names |= {record["id"] for record in plan["benign"] if not record["unsupported"]}
+    found: dict[str, list[Cell]] = {record["id"]: [] for record in judging_correct(plan)}
+    for cell in cells:
+        if cell.input in found and cell.candidate in names:
+            found[cell.input].append(cell)
     return found

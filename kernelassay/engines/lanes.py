@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from kernelassay import cell
 from kernelassay.cell import Cell
 from kernelassay.engines.agenda import Agenda, Unit, Work
-from kernelassay.engines.gated import Gated, gated
+from kernelassay.engines.gated import Gated, gated, of_correct
 from kernelassay.engines.station import Fixed, Station, WorkLostError
 from kernelassay.lazy import LAZY, Ledger
 from kernelassay.machines import MACHINES
@@ -112,12 +112,15 @@ class Lane(threading.Thread):
             self._session.write_timing(problem.id, PLAN, planned.timing.to_json())
             if not made["refused"]:
                 self._session.write_gate(problem.id, cell.table(planned.gate))
+                for name, cells in of_correct(made, planned.gate).items():
+                    self._session.write_cells(problem.id, name, cell.table(cells))
             self._session.write_plan(problem.id, made)  # last: with it the problem is planned
         self._reporter.problem_planned(problem.id, made)
         todo = [] if made["refused"] else self._unmeasured(problem, made)
         if todo:
             read = partial(self._session.read_cells, problem.id)
-            ledger = Ledger(made, read) if self._options.cells == LAZY else None
+            lazy = self._options.cells == LAZY
+            ledger = Ledger(made, read, self._options.decided) if lazy else None
             known = self._gated(problem, made)
             seconds = self._predicted(problem, made, known)
             work = Work(problem, made, candidate_ids(made), deque(todo), seconds, ledger, known)

@@ -56,9 +56,9 @@ class RememberingWorker:
         """As :meth:`Worker.open`."""
         return self._worker.open(problem)
 
-    def battery(self, size: str, small: Small | None = None) -> Trials:
+    def battery(self, size: str, small: Small | None = None, kinds: tuple[str, ...] = ()) -> Trials:
         """As :meth:`Worker.battery`."""
-        return self._worker.battery(size, small)
+        return self._worker.battery(size, small, kinds)
 
     def measure(
         self,

@@ -67,11 +67,12 @@ class Battery:
     """Settle the inputs of the open problem; the reply is :class:`Trials`.
 
     With ``small``, which belongs to it, the problem runs at its official sizes, and the battery of
-    this ``size`` beside them.
+    this ``size`` beside them. ``kinds`` are those of :mod:`protocol_inputs` to draw, too.
     """
 
     size: str
     small: Small | None = None
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,10 @@ def _settled(bench: Any, request: Battery) -> Settled:
     from kernelassay.input_trials import settle, settle_official
 
     if request.small is None:
-        return settle(bench.problem, request.size, bench.signature)
-    return settle_official(bench.problem, request.small, request.size, bench.signature)
+        return settle(bench.problem, request.size, bench.signature, request.kinds)
+    return settle_official(
+        bench.problem, request.small, request.size, bench.signature, request.kinds
+    )
 
 
 def tried(bench: Any, settled: Settled) -> Iterator[tuple[Sizes, Arguments]]:

@@ -71,7 +71,7 @@ class UnitRunner(Protocol):
     def open(self, problem: Problem) -> tuple[CallInfo, ...]:
         """Load a problem."""
 
-    def battery(self, size: str, small: Small | None = None) -> Trials:
+    def battery(self, size: str, small: Small | None = None, kinds: tuple[str, ...] = ()) -> Trials:
         """The inputs of the open problem."""
 
     def measure(
@@ -152,16 +152,17 @@ class Worker:
                     ) from None
         raise AssertionError("unreachable")
 
-    def battery(self, size: str, small: Small | None = None) -> Trials:
+    def battery(self, size: str, small: Small | None = None, kinds: tuple[str, ...] = ()) -> Trials:
         """The inputs of the open problem, with shapes that run and stay small.
 
-        ``size`` is one of ``inputs.BATTERIES``; ``small`` is as in :class:`messages.Battery`.
+        ``size`` is one of ``inputs.BATTERIES``; ``small`` and ``kinds`` are as in
+        :class:`messages.Battery`.
         """
         self._losses.begin()
         for attempt in (1, 2):
             try:
                 self._reopen()
-                self._send(Battery(size, small))
+                self._send(Battery(size, small, kinds))
                 found: Trials = self._receive(OPEN_SECONDS)
                 self._losses.resume()
                 return found
@@ -244,7 +245,7 @@ class Worker:
         on_cell: Callable[[Cell], None],
     ) -> None:
         result.facts = self._receive(INPUT_SECONDS)
-        if result.facts is not None and not result.facts.finite:
+        if result.facts is not None and not result.facts.runs:
             result.rejected = result.facts.problem
             self._losses.resume()
             return

@@ -5,14 +5,38 @@ Adding a protocol is adding one module with one :class:`Protocol` and naming it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
-from kernelassay.errors import unknown_name
+from kernelassay.errors import UsageError, unknown_name
+from kernelassay.protocols import file
+from kernelassay.protocols.backend_bench import BACKEND_BENCH
+from kernelassay.protocols.flashinfer_bench import FLASHINFER, FLASHINFER_LOW_BIT
+from kernelassay.protocols.gpu_mode import GPU_MODE
+from kernelassay.protocols.illusion import LOG_UNIFORM, SCHEMA
 from kernelassay.protocols.kernelbench import CURRENT, V01
 from kernelassay.protocols.kernelbench_verified import VERIFIED, VERIFIED_INPUTS_AT_V01
+from kernelassay.protocols.llm_c import LLM_C
+from kernelassay.protocols.one_shape import ONE_SHAPE
 from kernelassay.protocols.protocol import Protocol
+from kernelassay.protocols.robust_kbench import ROBUST
 
-PROTOCOLS: tuple[Protocol, ...] = (V01, CURRENT, VERIFIED, VERIFIED_INPUTS_AT_V01)
+DEFAULT: tuple[Protocol, ...] = (V01, CURRENT, VERIFIED, VERIFIED_INPUTS_AT_V01)
+"""Those of a session that was not asked for others."""
+
+PROTOCOLS: tuple[Protocol, ...] = (
+    *DEFAULT,
+    LOG_UNIFORM,
+    SCHEMA,
+    ROBUST,
+    BACKEND_BENCH,
+    FLASHINFER,
+    FLASHINFER_LOW_BIT,
+    GPU_MODE,
+    LLM_C,
+    ONE_SHAPE,
+)
 
 
 def protocol(name: str) -> Protocol:
@@ -23,18 +47,58 @@ def protocol(name: str) -> Protocol:
     raise unknown_name("protocol", name, (p.name for p in PROTOCOLS))
 
 
-def select(names: Iterable[str]) -> tuple[Protocol, ...] | None:
-    """The named protocols; ``None``, which is all that a session holds, if none is named."""
-    return tuple(protocol(name) for name in names) or None
+def of_session(manifest: Mapping[str, Any]) -> tuple[Protocol, ...]:
+    """The protocols that a session was run for."""
+    names = manifest.get("protocols")
+    return DEFAULT if names is None else tuple(map(protocol, names))
+
+
+ALL = "all"
+
+
+def chosen(names: Iterable[str]) -> tuple[Protocol, ...] | None:
+    """The named protocols, a name that ends in .toml or .py being a file; None for no names.
+
+    Raises :class:`UsageError` for a name that is unknown or given twice, and as :func:`file.read`.
+    """
+    found = tuple(file.read(Path(n)) if file.is_file(n) else protocol(n) for n in names)
+    for one in found:
+        if sum(other.name == one.name for other in found) > 1:
+            raise UsageError(
+                f"two protocols have the name {one.name!r}", hint="give one of them another name"
+            )
+    return found or None
+
+
+def asked_for(names: Iterable[str]) -> tuple[Protocol, ...] | None:
+    """The protocols that a run is asked for, each once, in the order known; None for no names.
+
+    Raises :class:`UsageError` for an unknown name.
+    """
+    wanted = set(names)
+    chosen = {protocol(name).name for name in wanted - {ALL}}
+    return tuple(p for p in PROTOCOLS if ALL in wanted or p.name in chosen) or None
 
 
 __all__ = [
+    "BACKEND_BENCH",
     "CURRENT",
+    "DEFAULT",
+    "FLASHINFER",
+    "FLASHINFER_LOW_BIT",
+    "GPU_MODE",
+    "LLM_C",
+    "LOG_UNIFORM",
+    "ONE_SHAPE",
     "PROTOCOLS",
+    "ROBUST",
+    "SCHEMA",
     "V01",
     "VERIFIED",
     "VERIFIED_INPUTS_AT_V01",
     "Protocol",
+    "asked_for",
+    "chosen",
+    "of_session",
     "protocol",
-    "select",
 ]

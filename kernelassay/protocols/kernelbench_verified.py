@@ -20,7 +20,8 @@ VERIFIED = Protocol(
     inputs=VERIFIED_INPUTS,
     default=AcceptanceRule(1e-3),
     rules={"float16": AcceptanceRule(1e-2), "bfloat16": AcceptanceRule(1e-2)},
-    drops_unfit=True,
+    unfit="drops",
+    draws="verified",
 )
 
 VERIFIED_INPUTS_AT_V01 = Protocol(
@@ -30,5 +31,6 @@ VERIFIED_INPUTS_AT_V01 = Protocol(
     inputs=VERIFIED_INPUTS,
     default=AcceptanceRule(1e-2),
     rules={},
-    drops_unfit=True,
+    unfit="drops",
+    draws="verified",
 )

@@ -15,7 +15,7 @@ from kernelassay.analysis.explain import (
     Killer,
     ProtocolVerdict,
 )
-from kernelassay.analysis.mechanism import LOST, OPEN, REJECTED
+from kernelassay.analysis.mechanism import LOST, OPEN, REJECTED, UNTOLD
 from kernelassay.analysis.score import ROWS_HINT
 
 WITNESSED = ("witnessed", "witnessed_by_stop")
@@ -98,6 +98,7 @@ def _said(result: Explanation, verdict: ProtocolVerdict) -> str:
         ACCEPTED: f"{'missed' if proven else 'accepted, and not proven wrong'}: {verdict.reason}",
         OPEN: "open: cells that decide it were not measured",
         LOST: "not scored: an infrastructure error cost a cell that decides it",
+        UNTOLD: "not scored: what is kept of an output does not decide this rule",
     }[verdict.verdict]
     aside = "; not counted: it rejects this style's correct kernel, too"
     return said + (aside if verdict.set_aside else "")

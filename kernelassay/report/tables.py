@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -143,6 +143,7 @@ def _protocols(console: Console, result: AuditResult) -> None:
     table = Table(title="Protocols: detection and false rejection", title_justify="left")
     for column in (
         "protocol",
+        "inputs",
         "detected",
         "missed",
         "90% band of missed (all problems)",
@@ -153,6 +154,7 @@ def _protocols(console: Console, result: AuditResult) -> None:
     for score in result.scores:
         table.add_row(
             score.protocol,
+            str(score.inputs),
             percent(score.detection),
             percent(missed(score.detection)),
             _band(score.band_full),
@@ -168,12 +170,12 @@ def _band(band: tuple[float, float] | None) -> str:
 
 def _families(console: Console, result: AuditResult) -> None:
     table = Table(title="Detected share of witnessed mutants by family", title_justify="left")
-    table.add_column("family")
-    for score in result.scores:
-        table.add_column(score.protocol, justify="right")
+    table.add_column("protocol")
     families = list(result.scores[0].by_family) if result.scores else []
     for family in families:
-        table.add_row(family, *(percent(score.by_family[family]) for score in result.scores))
+        table.add_column(family, justify="right")
+    for score in result.scores:
+        table.add_row(score.protocol, *(percent(score.by_family[name]) for name in families))
     console.print(table)
 
 
@@ -218,17 +220,33 @@ def _styles(console: Console, result: AuditResult) -> None:
         shares = (percent(s.by_style.get(style, Share(0, 0))) for s in result.scores)
         table.add_row(style, *counts, *shares)
     console.print(table)
-    for score in result.scores:
-        if score.set_aside:
-            console.print(
-                f"{score.protocol} rejects correct kernels of 16-bit styles; {score.set_aside}"
-                " witnessed mutants of theirs are not scored by it"
-            )
-        if score.lost:
-            console.print(
-                f"{score.lost} witnessed mutants are not scored by {score.protocol}:"
-                " an infrastructure error cost a cell of theirs"
-            )
+
+
+def _left_out(score: ProtocolScore) -> Iterator[str]:
+    """What a protocol does that its shares do not show."""
+    name = score.protocol
+    if score.originals.count:
+        yield (
+            f"{name} rejects {percent(score.originals)} of the correct kernels under mutation: of"
+            " these it detects mutants whatever their fault, if it does so on a valid input"
+        )
+    for control, count in score.wrong_accepted.items():
+        yield f"{name} accepts {control} on {count} problems"
+    if score.unfit_inputs:
+        yield (
+            f"{name} also judges correct kernels on {score.unfit_inputs} inputs that the validity"
+            " gate refuses"
+        )
+    if score.set_aside:
+        yield (
+            f"{name} rejects correct kernels of 16-bit styles; {score.set_aside} witnessed mutants"
+            " of theirs are not scored by it"
+        )
+    if score.lost:
+        yield (
+            f"{score.lost} witnessed mutants are not scored by {name}: an infrastructure error cost"
+            " a cell of theirs, or what is kept of an output does not decide its rule"
+        )
 
 
 def _problems(console: Console, score: ProtocolScore) -> None:
@@ -250,6 +268,9 @@ def _problems(console: Console, score: ProtocolScore) -> None:
 
 
 def _notes(console: Console, result: AuditResult) -> None:
+    for score in result.scores:
+        for line in _left_out(score):
+            console.print(f"note: {line}")
     for protocol, found in result.vacuous.items():
         for problem, what in found.items():
             console.print(f"note: {problem}: {', '.join(what)} pass {protocol}")

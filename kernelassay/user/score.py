@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernelassay import campaign as campaigns
 from kernelassay import matrix as matrices
 from kernelassay.analysis import score as scores
-from kernelassay.errors import NothingToTestError, UsageError
+from kernelassay.errors import ControlError, NothingToTestError, UsageError
 from kernelassay.inputs import GIVEN, InputSpec
 from kernelassay.mutation import mutant_text
 from kernelassay.oracle import AcceptanceRule
@@ -199,7 +199,9 @@ def _score(
         rules={},
     )
     facts = scores.mutant_facts(measured, [tests], WITNESS_TOLERANCE)
-    share = scores.score(measured, facts, tests, WITNESS_TOLERANCE).detection
+    found = scores.score(measured, facts, tests, WITNESS_TOLERANCE)
+    _require_discerning(found)
+    share = found.detection
     if not share.total:
         raise NothingToTestError(
             "no input proves any mutant wrong", where=str(root), hint="select more rules"
@@ -208,6 +210,17 @@ def _score(
     survivors = [_survivor(measured[0], name) for name in missed]
     ranked = tuple(sorted(survivors, key=lambda s: (-s.error, s.line, s.id)))
     return MutationScore(share.count, share.total, tolerance, ranked, root)
+
+
+def _require_discerning(found: scores.ProtocolScore) -> None:
+    """Raises :class:`ControlError` if the tests reject the kernel itself, or no output at all."""
+    what = ""
+    if found.originals.count:
+        what = "the tests reject the correct kernel itself"
+    elif "control/forced-failure" in found.wrong_accepted:
+        what = "the tests accept control/forced-failure: an output that is wrong everywhere"
+    if what:
+        raise ControlError(what, hint="choose another tolerance; no score is given")
 
 
 def _survivor(matrix: matrices.ProblemMatrix, name: str) -> Survivor:

@@ -20,7 +20,7 @@ from kernelassay.matrix import load, measured
 from kernelassay.mutation import select
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import load as load_problem
-from kernelassay.protocols import PROTOCOLS
+from kernelassay.protocols import DEFAULT
 from kernelassay.session import Session, first_input, inputs_of
 from kernelassay.suite import suite_problems
 from tests.test_campaign import RULES, Silent
@@ -276,7 +276,7 @@ def test_lazy_cells_score_as_whole_rows_do(images, tmp_path):
     for cells in ("rows", "lazy"):
         measure(tmp_path / cells, images, cells=cells)
     matrices = [load(Session.open(tmp_path / cells)) for cells in ("rows", "lazy")]
-    protocols = held(matrices[0][0].plan, PROTOCOLS)
+    protocols = held(matrices[0][0].plan, DEFAULT)
     assert protocols
     rows, lazy = (mutant_facts(found, protocols, 1e-2) for found in matrices)
     assert [(m.id, m.witnessed, m.detected) for m in rows] == [

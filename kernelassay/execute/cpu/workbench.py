@@ -41,7 +41,7 @@ class CpuWorkbench:
         facts = prepared.facts()
         ready = time.perf_counter()
         yield facts
-        if not facts.finite:
+        if not facts.runs:
             return
         try:
             begun = time.perf_counter()

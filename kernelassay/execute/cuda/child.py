@@ -261,7 +261,7 @@ def _answer(pipe: Connection, inputs: Inputs, task: Task, held: list[Timed], loc
             facts = prepared.facts()
             seconds = 0.0 if kept else time.perf_counter() - start
             pipe.send(facts)
-            if not facts.finite:
+            if not facts.runs:
                 return True
             with turn(runners, beat):
                 pipe.send(_fixed(prepared, task.request, seconds))

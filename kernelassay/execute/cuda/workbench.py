@@ -178,13 +178,13 @@ class CudaWorkbench:
                 if not sent:
                     yield facts
                 sent = True
-                if facts.finite:
+                if facts.runs:
                     first = child.receive(INPUT_SECONDS)
                     self._losses.resume(without=first.timing.prepare + first.timing.fixed)
                     yield from self._losses.take()
                     self._losses.heard()
                     yield replace(first, timing=first.timing.merge(Timing(prepare=tracing)))
-                return bool(facts.finite)
+                return bool(facts.runs)
             except TooLittleMemoryError as error:
                 self._take_all(error, request.spec)
             except ChildDiedError as death:

@@ -1,0 +1,165 @@
+"""A protocol of the user's own: a TOML file of a few lines, or a Python file.
+
+A Python file is loaded as a plug-in is: it runs with the rights of whoever names it.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from kernelassay.errors import UsageError, unknown_name
+from kernelassay.oracle import AcceptanceRule, Form, Nonfinite
+from kernelassay.protocols.protocol import Protocol, Unfit
+
+SUFFIXES = (".toml", ".py")
+VIEWS = ("seen", "poisoned")
+_RULE = ("tolerance", "relative", "form", "nonfinite", "matched_ratio")
+_FIELDS = ("name", "what", "source", "inputs", "unfit", "view", "dtypes", *_RULE)
+_CHOICES = {"form": get_args(Form), "nonfinite": get_args(Nonfinite)}
+
+
+def is_file(name: str) -> bool:
+    """Whether the name of a protocol is that of a file."""
+    return name.endswith(SUFFIXES)
+
+
+def read(path: Path) -> Protocol:
+    """The protocol of a file. Raises :class:`UsageError` with what to do if it is none."""
+    if not path.is_file():
+        raise UsageError("no such protocol file", where=str(path), hint="or name a known protocol")
+    return _python(path) if path.suffix == ".py" else _toml(path)
+
+
+def _python(path: Path) -> Protocol:
+    module = types.ModuleType("kernelassay_user_protocol")
+    module.__file__ = str(path)
+    try:
+        exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"does not run: {type(error).__name__}: {error}",
+            where=str(path),
+            hint="a protocol file is Python source that defines PROTOCOL",
+        ) from error
+    found = getattr(module, "PROTOCOL", None)
+    if not isinstance(found, Protocol):
+        raise UsageError(
+            "defines no PROTOCOL",
+            where=str(path),
+            hint="set PROTOCOL = kernelassay.protocols.Protocol(...)",
+        )
+    _require_sound(found, path)
+    return found
+
+
+def _toml(path: Path) -> Protocol:
+    try:
+        data = tomllib.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"is no TOML: {error}", where=str(path), hint="write lines like tolerance = 1e-2"
+        ) from error
+    for name in data:
+        if name not in _FIELDS:
+            raise _at(path, unknown_name("field", name, _FIELDS))
+    default = _rule(path, data, None)
+    dtypes = _table(path, data.get("dtypes", {}))
+    protocol = _built(
+        path,
+        name=_text(path, data, "name", path.stem),
+        what=_text(path, data, "what", ""),
+        source=_text(path, data, "source", str(path)),
+        inputs=_inputs(path, data),
+        default=default,
+        rules={dtype: _rule(path, _table(path, own), default) for dtype, own in dtypes.items()},
+        view=_text(path, data, "view", "seen"),
+        unfit=_text(path, data, "unfit", "needs"),
+    )
+    _require_sound(protocol, path)
+    return protocol
+
+
+def _built(path: Path, **fields: Any) -> Protocol:
+    try:
+        return Protocol(**fields)
+    except UsageError as error:
+        raise _at(path, error) from None
+
+
+def _inputs(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
+    found = data.get("inputs", [])
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise UsageError(
+            "inputs is no list of ids", where=str(path), hint='inputs = ["official-*", "wide-s1"]'
+        )
+    return tuple(found)
+
+
+def _rule(path: Path, data: Mapping[str, Any], base: AcceptanceRule | None) -> AcceptanceRule:
+    """The rule that some fields give; what they leave out is as in ``base``."""
+    for name in data if base is not None else ():
+        if name not in _RULE:
+            raise _at(path, unknown_name("field of a dtype", name, _RULE))
+    given = {name: data[name] for name in _RULE if name in data}
+    for name in ("tolerance", "relative", "matched_ratio"):
+        value = given.get(name, 0.0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UsageError(
+                f"{name} is no number: {value!r}", where=str(path), hint=f"{name} = 1e-2"
+            )
+        if name in given:
+            given[name] = float(value)
+    if base is None and "tolerance" not in given:
+        raise UsageError(
+            "has no tolerance", where=str(path), hint="add a line like tolerance = 1e-2"
+        )
+    known = {name: getattr(base, name) for name in _RULE} if base is not None else {}
+    return AcceptanceRule(**{**known, **given})
+
+
+def _text(path: Path, data: Mapping[str, Any], name: str, default: str) -> str:
+    value = data.get(name, default)
+    if not isinstance(value, str):
+        raise UsageError(f"{name} is no text: {value!r}", where=str(path), hint=f'{name} = "..."')
+    return value
+
+
+def _table(path: Path, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"dtypes is no table: {value!r}",
+            where=str(path),
+            hint="write [dtypes.float16] and below it tolerance = 1e-2",
+        )
+    return value
+
+
+def _require_sound(protocol: Protocol, path: Path) -> None:
+    """Raises :class:`UsageError` for values that mean nothing; those that are unwise stand."""
+    if protocol.view not in VIEWS:
+        raise _at(path, unknown_name("view", protocol.view, VIEWS))
+    if protocol.unfit not in get_args(Unfit):
+        raise _at(path, unknown_name("unfit", protocol.unfit, get_args(Unfit)))
+    for rule in (protocol.default, *protocol.rules.values()):
+        for name, choices in _CHOICES.items():
+            if getattr(rule, name) not in choices:
+                raise _at(path, unknown_name(name, str(getattr(rule, name)), choices))
+        numbers = (rule.tolerance, rule.relative or 0.0, rule.matched_ratio)
+        if any(math.isnan(number) for number in numbers):
+            raise UsageError("a tolerance is NaN", where=str(path), hint="write a number")
+        if not 0.0 <= rule.matched_ratio <= 1.0:
+            raise UsageError(
+                f"matched_ratio is {rule.matched_ratio:g}",
+                where=str(path),
+                hint="it is a share of the elements, from 0 to 1",
+            )
+
+
+def _at(path: Path, error: UsageError) -> UsageError:
+    where = f"{path}: {error.where}" if error.where else str(path)
+    return UsageError(error.what, where=where, hint=error.hint)
