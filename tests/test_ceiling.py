@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from kernelassay import cell
 from kernelassay.analysis import ceiling
@@ -19,6 +20,7 @@ from kernelassay.analysis.ceiling import (
     SIGN_MIXED,
     UNDEFINED,
     Judged,
+    ProblemCeilings,
     draw_limited,
     judged,
     locate,
@@ -30,7 +32,7 @@ from kernelassay.execute.outputs import without_output
 from kernelassay.execute.worker import UnitResult
 from kernelassay.input_values import TRANSFORMS, transformed
 from kernelassay.problem import load, read_problem
-from kernelassay.report.tolerance import scale
+from kernelassay.report.tolerance import print_ceilings, scale
 from kernelassay.suite import suite_problems
 from tests.test_score import result
 
@@ -90,7 +92,7 @@ def test_no_scale_beyond_a_limit_is_tried(limit):
     found = locate(SIGN_MIXED, kernels, 1e-2, limit)
     assert max(kernels.tried) == found.scale == pytest.approx(max(1.0, limit))
     assert (found.status, found.beyond) == (NEVER, None)
-    assert scale(found).startswith("never (tried to")
+    assert scale(found).startswith("not up to")
 
 
 FACTS = InputFacts("x", "", (), (), True, 1e-7, 1.0, "")
@@ -117,6 +119,25 @@ def test_an_input_that_cannot_be_measured_is_no_verdict():
         judged(UnitResult(FACTS, cells=[gone]), 1e-2)
     endless = InputFacts("x", "", (), (), False, 0.0, 1.0, "the reference is not finite")
     assert judged(UnitResult(endless, rejected="the reference is not finite"), 1e-2) is None
+
+
+def test_the_lowest_ceilings_are_named(capsys):
+    def found(problem, *scales):
+        values = (
+            locate(kind, Kernels(at, 1e38), 1e-2)
+            for kind, at in zip((SIGN_MIXED, SAME_SIGN), scales, strict=True)
+        )
+        return ProblemCeilings(problem, (), True, 1e-2, PRECISION, 1, 3, tuple(values), "", 1.0)
+
+    refused = ProblemCeilings("suite/r", (), True, 1e-2, PRECISION, 1, 0, (), "loops", 1.0)
+    results = [found("suite/p", 400.0, math.inf), found("suite/q", 20.0, 0.5), refused]
+    print_ceilings(Console(width=150), results, 1e-2)
+    lines = capsys.readouterr().out.splitlines()
+    mixed, same = (next(x for x in lines if x.startswith(k)) for k in (SIGN_MIXED, SAME_SIGN))
+    assert mixed.startswith("sign-mixed: of 2 problems 2 located, 0 never")
+    assert mixed.index("suite/q 19.") < mixed.index("suite/p 3")
+    assert "0 located, 1 never, 1 fails at scale 1" in same and "lowest" not in same
+    assert lines[-1] == "no ceiling: suite/r: loops"
 
 
 def suite(name):

@@ -20,6 +20,8 @@ from kernelassay.analysis.ceiling import (
 )
 from kernelassay.analysis.vacuity import BlindBand
 
+LOWEST = 5
+
 
 def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) -> None:
     """The blind bands."""
@@ -90,10 +92,11 @@ def print_ceilings(console: Console, found: Sequence[ProblemCeilings], tolerance
 
 def scale(ceiling: Ceiling) -> str:
     """The ceiling in words."""
-    if ceiling.status == NEVER:
-        end = "tried to" if ceiling.beyond is None else "finite to"
-        return f"never ({end} {ceiling.scale:.3g})"
-    return ceiling.status if ceiling.scale is None else f"{ceiling.scale:.3g}"
+    if ceiling.scale is None:
+        return ceiling.status
+    if ceiling.status == LOCATED:
+        return f"{ceiling.scale:.3g}"
+    return f"{'not up' if ceiling.beyond is None else 'never,'} to {ceiling.scale:.3g}"
 
 
 def _first(ceiling: Ceiling, kernels: int) -> tuple[str, str, str, str]:
@@ -106,10 +109,12 @@ def _first(ceiling: Ceiling, kernels: int) -> tuple[str, str, str, str]:
 
 
 def _summary(found: Sequence[ProblemCeilings]) -> Iterator[str]:
-    located = [one for one in found if one.ceilings]
+    """How many have which status, and the lowest ceilings."""
+    told = [one for one in found if one.ceilings]
     for index, kind in enumerate(KINDS):
-        counts = Counter(one.ceilings[index].status for one in located)
-        told = ", ".join(
-            f"{counts[status]} {status}" for status in (LOCATED, NEVER, FAILS, UNDEFINED)
-        )
-        yield f"{kind}: of {len(located)} problems {told}"
+        counts = Counter(one.ceilings[index].status for one in told)
+        states = ", ".join(f"{counts[s]} {s}" for s in (LOCATED, NEVER, FAILS, UNDEFINED))
+        located = [(one.ceilings[index], one.problem) for one in told]
+        lowest = sorted((c.scale, p) for c, p in located if c.status == LOCATED and c.scale)
+        names = ", ".join(f"{name} {low:.3g}" for low, name in lowest[:LOWEST])
+        yield f"{kind}: of {len(told)} problems {states}" + (f"; lowest: {names}" if names else "")
