@@ -131,7 +131,7 @@ def test_the_vacuity_of_softmax_grows_with_its_length(capsys):
     assert 0.3 < short["undetectable"] < 0.5
     assert 20 < long["undetectable"] < 30
     assert long["zeros_pass"] and long["noise_passes"]
-    assert long["zeros_error"] < long["noise_error"] < 1e-2 < short["noise_error"]
+    assert long["noise_error"] < 1e-2 < short["noise_error"]
     assert not long["copy_passes"]  # of inputs far larger than a softmax
     assert invoke(["vacuity", "suite/softmax_rows", "--set", "nonsense=3"]) == 1
     assert "features" in capsys.readouterr().err
