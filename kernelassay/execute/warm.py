@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import warnings
 
@@ -28,5 +27,3 @@ def warm_up() -> None:
 
 
 warm_up()
-# What is there by then stays, and no collection of a worker's garbage looks through it again.
-os.register_at_fork(before=gc.freeze)
