@@ -263,6 +263,13 @@ def test_a_fuzz_none_of_whose_inputs_is_valid_is_scored_and_detects_nothing():
     assert LOG_UNIFORM.unfit_in(plan) == names
 
 
+def test_a_glob_of_a_fuzz_stands_for_what_it_judges_correct_kernels_by_too():
+    own = Protocol("own", "", "", ("log-*",), AcceptanceRule(1e-2), {}, unfit="runs")
+    refused = record("log-uniform-1", False, judges="correct kernels")
+    plan = planned(record("log-uniform-0"), refused, record("log-uniform-2", False))
+    assert (own.inputs_in(plan), own.unfit_in(plan)) == (("log-uniform-0",), ("log-uniform-1",))
+
+
 def test_a_fuzz_that_the_run_was_not_asked_for_is_missing():
     assert LOG_UNIFORM.missing_in(planned(record("official-0"))) == LOG_UNIFORM.inputs
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,7 +52,8 @@ class Protocol:
 
     def inputs_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
         """The inputs it judges by on a planned problem, in its order, whether planned or not."""
-        named = _expanded(self.inputs, plan)
+        valid = [record["id"] for record in plan["inputs"] if record["valid"]]
+        named = _expanded(self.inputs, valid)
         if self.unfit == "drops":
             return tuple(name for name in named if name not in _not_finite(plan))
         if self.unfit == "runs":
@@ -63,8 +64,8 @@ class Protocol:
         """Inputs that the gate refused and correct kernels are judged on all the same."""
         if self.unfit != "runs":
             return ()
-        run = {record["id"] for record in judging_correct(plan)}
-        return tuple(name for name in self.inputs if name in run)
+        run = [record["id"] for record in judging_correct(plan)]
+        return tuple(name for name in _expanded(self.inputs, run) if name in run)
 
     def missing_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
         """The inputs it needs and a planned problem does not have; all of them if none is left."""
@@ -89,12 +90,11 @@ def is_glob(name: str) -> bool:
     return any(character in name for character in "*?[")
 
 
-def _expanded(names: Iterable[str], plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Each name once; for a glob the valid inputs that it matches, in the plan's order."""
-    valid = [record["id"] for record in plan["inputs"] if record["valid"]]
+def _expanded(names: Iterable[str], among: Sequence[str]) -> tuple[str, ...]:
+    """Each name once; for a glob those that it matches, in their order."""
     found: dict[str, None] = {}
     for name in names:
-        matching = [one for one in valid if fnmatch.fnmatchcase(one, name)]
+        matching = [one for one in among if fnmatch.fnmatchcase(one, name)]
         found |= dict.fromkeys(matching if is_glob(name) else [name])
     return tuple(found)
 
