@@ -15,7 +15,7 @@ from kernelassay.execute.outputs import without_output
 from kernelassay.kernel import Finding
 from kernelassay.matrix import load
 from kernelassay.oracle import grade
-from kernelassay.protocols import CURRENT, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
+from kernelassay.protocols import CURRENT, LLM_C, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
 from kernelassay.session import Session
 
 OFFICIAL = V01.inputs
@@ -326,3 +326,24 @@ def test_the_bootstrap_band_is_ordered_and_inside_the_extremes(pool, size):
 def test_an_empty_share_has_no_rate():
     assert Share(0, 0).rate is None
     assert bootstrap([], 3) is None
+
+
+@pytest.mark.parametrize("name", ["original/k00/optimised", "benign/k00/plain"])
+def test_a_correct_kernel_that_a_rule_may_reject_is_in_no_share(tmp_path, name):
+    store = session(tmp_path / "s")
+    table = store.read_cells("suite/p", OFFICIAL[0])
+    # llm.c allows 1e-4 and hardly more of a large reference, which is not kept.
+    told = dict.fromkeys(("original/k00/optimised", "benign/k00/plain"), 0.0)
+    errors = {**told, name: np.array([0.0, 0.0, 2e-4])}
+    rows = [
+        result(r["candidate"], OFFICIAL[0], errors[r["candidate"]]).row()
+        if r["candidate"] in errors
+        else r
+        for r in table.to_pylist()
+    ]
+    store.write_cells("suite/p", OFFICIAL[0], table.from_pylist(rows, schema=table.schema))
+    (found,) = audit_sessions([store], [LLM_C], 1e-2).scores
+    assert found.correct_left_out == 1
+    assert (found.false_rejection, found.originals) == (
+        (Share(0, 1), Share(0, 0)) if name.startswith("original") else (Share(0, 0), Share(0, 1))
+    )

@@ -121,8 +121,9 @@ class ProtocolScore:
     ``false_rejection`` is over benign variants, ``originals`` over the correct kernels under
     mutation: the mutants of one that is rejected on a valid input count as detected whatever their
     fault. Both are judged on ``unfit_inputs`` too, all those that the validity gate refused and
-    that the protocol runs on. ``inputs`` is the most that it judges by on a problem.
-    ``wrong_accepted`` counts the problems on which it accepts NaN, or the forced failure.
+    that the protocol runs on; neither has the ``correct_left_out``, which are left out as ``lost``
+    mutants are. ``inputs`` is the most that it judges by on a problem. ``wrong_accepted`` counts
+    the problems on which it accepts NaN, or the forced failure.
     """
 
     protocol: str
@@ -132,6 +133,7 @@ class ProtocolScore:
     detection: Share
     false_rejection: Share
     originals: Share
+    correct_left_out: int
     wrong_accepted: Mapping[str, int]
     by_family: Mapping[str, Share]
     by_rule: Mapping[str, Share]
@@ -236,22 +238,32 @@ def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
 
 def verdicts(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
     """:func:`rejects`, of correct kernels also on the unfit inputs that the protocol runs on."""
-    found = rejects(matrix, protocol)
-    unfit = protocol.unfit_in(matrix.plan)
-    if unfit and matrix.beyond is not None:
-        columns = [matrix.beyond.inputs.index(name) for name in unfit]
-        rejected = _anywhere(matrix.beyond.rejected_by(protocol)[:, columns])
-        for name, row in matrix.beyond.index.items():
-            if name in matrix.index:
-                found[matrix.index[name]] |= rejected[row]
-    return found
+    return rejects(matrix, protocol) | _beyond(matrix, protocol, ProblemMatrix.rejected_by)
 
 
 def undecided(matrix: ProblemMatrix, protocol: Protocol) -> frozenset[str]:
     """The candidates that a protocol may reject: a cell was lost, or does not tell."""
     unknown = _anywhere(matrix.open_to(protocol)[:, matrix.positions(protocol)])
-    rows = np.flatnonzero(unknown & ~rejects(matrix, protocol))
+    unknown |= _beyond(matrix, protocol, ProblemMatrix.open_to)
+    rows = np.flatnonzero(unknown & ~verdicts(matrix, protocol))
     return frozenset(matrix.candidates[row] for row in rows)
+
+
+def _beyond(
+    matrix: ProblemMatrix,
+    protocol: Protocol,
+    cells: Callable[[ProblemMatrix, Protocol], NDArray[np.bool_]],
+) -> NDArray[np.bool_]:
+    """By row, whether cells on the unfit inputs that a protocol runs on have a property."""
+    found = np.zeros(len(matrix.candidates), dtype=bool)
+    unfit = protocol.unfit_in(matrix.plan)
+    if unfit and matrix.beyond is not None:
+        columns = [matrix.beyond.inputs.index(name) for name in unfit]
+        having = _anywhere(cells(matrix.beyond, protocol)[:, columns])
+        for name, row in matrix.beyond.index.items():
+            if name in matrix.index:
+                found[matrix.index[name]] = having[row]
+    return found
 
 
 def buckets(plans: Iterable[Mapping[str, Any]], facts: Iterable[MutantFacts]) -> Buckets:
@@ -303,11 +315,14 @@ def score(
     rejected, total, names = _false_rejections(matrices, protocol)
     unfit = [len(protocol.unfit_in(matrix.plan)) for matrix in matrices]
     valid = [len(protocol.inputs_in(matrix.plan)) for matrix in matrices]
+    judged = {matrix.problem: verdicts(matrix, protocol) for matrix in matrices}
+    exact = [(matrix, name) for matrix in matrices for name in exact_originals(matrix)]
     originals = [
-        verdicts(matrix, protocol)[matrix.index[name]]
-        for matrix in matrices
-        for name in exact_originals(matrix)
+        judged[matrix.problem][matrix.index[name]]
+        for matrix, name in exact
+        if name not in open_rows[matrix.problem]
     ]
+    variants = sum(not b["unsupported"] for matrix in matrices for b in matrix.plan["benign"])
     return ProtocolScore(
         protocol=protocol.name,
         tolerance=tolerance,
@@ -316,6 +331,7 @@ def score(
         detection=Share(sum(f.detected[protocol.name] for f in witnessed), len(witnessed)),
         false_rejection=Share(rejected, total),
         originals=Share(sum(map(bool, originals)), len(originals)),
+        correct_left_out=variants - total + len(exact) - len(originals),
         wrong_accepted=wrong_accepted(matrices, protocol),
         by_family=shares(lambda f: f.family, FAMILIES),
         by_rule=shares(lambda f: f.rule),

@@ -230,12 +230,18 @@ def _left_out(score: ProtocolScore) -> Iterator[str]:
             f"{name} rejects {percent(score.originals)} of the correct kernels under mutation: of"
             " these it detects mutants whatever their fault, if it does so on a valid input"
         )
+    if score.correct_left_out:
+        yield (
+            f"{name} may reject {score.correct_left_out} more correct kernels, which no share has:"
+            " an infrastructure error cost a cell of theirs, or what is kept of an output does not"
+            " decide its rule"
+        )
     for control, count in score.wrong_accepted.items():
         yield f"{name} accepts {control} on {count} problems"
     if score.unfit_inputs:
         yield (
             f"{name} also judges correct kernels on {score.unfit_inputs} inputs that the validity"
-            " gate refuses"
+            " gate refuses, and no mutants: what it detects on the others is a lower bound"
         )
     if score.set_aside:
         yield (
