@@ -5,7 +5,9 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from math import comb
+from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,10 +30,18 @@ from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.execute.outputs import without_output
 from kernelassay.matrix import load, of_tables
 from kernelassay.oracle import AcceptanceRule
-from kernelassay.protocols import CURRENT, DEFAULT, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
-from kernelassay.protocols.protocol import Protocol
+from kernelassay.protocols import (
+    CURRENT,
+    DEFAULT,
+    FLASHINFER,
+    FLASHINFER_LOW_BIT,
+    V01,
+    VERIFIED,
+    VERIFIED_INPUTS_AT_V01,
+)
+from kernelassay.protocols.protocol import Protocol, Unfit
 from tests.test_lazy import TARGETED, VERIFIED_ONLY, fixed, lazily, outcomes, planned, run
-from tests.test_score import OFFICIAL, session
+from tests.test_score import OFFICIAL, result, session
 
 ALL_INPUTS = (*OFFICIAL, *VERIFIED_ONLY, *TARGETED)
 BENIGN = ("benign/k00/plain", "benign/k00/order")
@@ -63,7 +73,9 @@ rules = st.builds(
     AcceptanceRule,
     st.sampled_from([0.0, 1e-4, 1e-3, 1e-2, 1e-1]),
     st.sampled_from(["sum", "max"]),
-    st.sampled_from(["allclose", "matched", "strict"]),
+    st.sampled_from(["allclose", "matched", "strict", "skips", "wildcard"]),
+    st.sampled_from([None, 0.0, 1e-5]),
+    st.sampled_from([1.0, 0.5]),
 )
 protocols = st.builds(
     Protocol,
@@ -74,7 +86,7 @@ protocols = st.builds(
     rules,
     st.dictionaries(st.sampled_from(["float16", "bfloat16"]), rules),
     st.sampled_from(["seen", "poisoned"]),
-    st.booleans(),
+    st.sampled_from(get_args(Unfit)),
 )
 
 
@@ -204,6 +216,11 @@ def test_the_parts_of_a_small_matrix(tmp_path):
     assert parts.false_rejection.counts[("tolerance",)] == parts.false_rejection.total == 1
     exact = parts.to_json()["detection"]["parts"][0]["shapley"]
     assert exact == {"count": 1.5, "exact": "3/2", "total": 4, "rate": 0.375}
+
+
+def test_a_share_of_elements_and_a_relative_tolerance_are_parts_of_the_tolerance():
+    assert differing(FLASHINFER, FLASHINFER_LOW_BIT) == ("tolerance",)
+    assert differing(protocol(relative=1e-5), protocol()) == ("tolerance",)
 
 
 @given(protocols, protocols)
@@ -357,6 +374,19 @@ def test_a_mutant_lost_at_one_tolerance_is_left_out_of_all(tmp_path):
     alone = score(matrices, mutant_facts(matrices, (CURRENT,), 1e-2), CURRENT, 1e-2)
     assert (alone.lost, alone.detection) == (0, Share(3, 4))
     assert compare(matrices, V01, CURRENT, 1e-2).ground.lost == 1
+
+
+def test_a_mutant_of_which_one_tolerance_does_not_tell_is_left_out_of_all(tmp_path):
+    store = session(tmp_path / "s")
+    table = store.read_cells("suite/p", OFFICIAL[0])
+    changed = result("tolerated", OFFICIAL[0], np.array([0.0, 0.0, 1e-3])).row()
+    rows = [changed if r["candidate"] == "tolerated" else r for r in table.to_pylist()]
+    store.write_cells("suite/p", OFFICIAL[0], table.from_pylist(rows, schema=table.schema))
+    matrices = load(store)
+    # The error is 1e-3 where the reference is 3; without the reference it may be 4e-4 at 1.
+    one = protocol(tolerance=1e-2, relative=1e-9)
+    found = sweep(matrices, mutant_facts(matrices, (), 1e-2), one, (1e-2, 5e-4))
+    assert (found.lost, [step.detection for step in found.steps]) == (1, [Share(2, 3)] * 2)
 
 
 # ---- edges --------------------------------------------------------------------------------------

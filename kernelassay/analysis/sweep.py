@@ -82,9 +82,9 @@ def sweep(
     swept = [(t, at(protocol, t)) for t in sorted(set(ladder), reverse=True)]
     gaps = {t: gap(shared.matrices, one) for t, one in swept}
     decided = [one for t, one in swept if gaps[t] is None]
-    # What a lost cell leaves open at a tolerance, it leaves open at every laxer one.
     lost = {
-        m.problem: undecided(m, decided[0]) if decided else frozenset() for m in shared.matrices
+        m.problem: frozenset().union(*(undecided(m, one) for one in decided))
+        for m in shared.matrices
     }
     mutants, variants = (
         tuple((problem, name) for problem, name in some if name not in lost[problem])
