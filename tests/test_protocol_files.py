@@ -95,17 +95,6 @@ def test_a_tolerance_of_zero_rejects_all_that_is_not_equal_to_the_last_bit(
     path = written(tmp_path, 'inputs = ["official-*"]\ntolerance = 0\n')
     code, score, _ = audited(session, path, capsys)
     assert (code, rates(score)) == (0, (1.0, 1.0, 1.0))
-
-
-def test_a_protocol_that_rejects_everything_is_scored_so(session, tmp_path, capsys):
-    text = (
-        "from kernelassay.oracle import AcceptanceRule\n"
-        "from kernelassay.protocols import Protocol\n"
-        'PROTOCOL = Protocol("no", "", "", ("official-0",), AcceptanceRule(-1.0), {})\n'
-    )
-    path = written(tmp_path, text, "own.py")
-    code, score, _ = audited(session, path, capsys)
-    assert (code, rates(score)) == (0, (1.0, 1.0, 1.0))
     gate = ["audit", str(session), "--protocol", path, "--json", "--fail-under", "0.9"]
     assert invoke(gate) == 2
     assert "1 of 1 correct kernels" in capsys.readouterr().err
@@ -122,7 +111,8 @@ def test_a_protocol_that_accepts_everything_is_scored_so(session, tmp_path, caps
     ("inputs", "said"),
     [
         ("[]", "has no inputs"),
-        ('["nothing-*"]', "inputs not measured: nothing-*"),
+        ('["nothing-*"]', "no input of the session matches 'nothing-*'"),
+        ('["official-*", "wdie-*"]', "no input of the session matches 'wdie-*'"),
         ('["official-0", "official-9"]', "inputs not measured: official-9"),
     ],
 )
@@ -144,10 +134,27 @@ def test_compare_and_explain_take_files_too(session, tmp_path, capsys):
 
 
 def test_two_protocols_of_one_name_are_an_error(session, tmp_path, capsys):
-    path = written(tmp_path, 'name = "kernelbench"\ninputs = ["*"]\ntolerance = 0.1\n')
-    pair = ["--protocol", "kernelbench", "--protocol", path]
+    text = 'name = "mine"\ninputs = ["*"]\ntolerance = 0.1\n'
+    first, second = (written(tmp_path, text, name) for name in ("a.toml", "b.toml"))
+    pair = ["--protocol", first, "--protocol", second]
     assert invoke(["audit", str(session), *pair, "--json"]) == 1
-    assert "two protocols have the name 'kernelbench'" in capsys.readouterr().err
+    assert "two protocols have the name 'mine'" in capsys.readouterr().err
+
+
+def test_a_file_may_not_take_the_name_of_a_known_protocol(session, tmp_path, capsys):
+    path = written(tmp_path, 'name = "kernelbench"\ninputs = ["*"]\ntolerance = 0.1\n')
+    for others in ([], ["--protocol", "all"]):
+        command = ["audit", str(session), "--protocol", path, *others, "--json"]
+        assert invoke(command) == 1
+        assert "'kernelbench' is the name of a known protocol" in capsys.readouterr().err
+
+
+def test_a_protocol_that_is_among_all_is_scored_once(session, capsys):
+    asked = ["--protocol", "all", "--protocol", "kernelbench"]
+    assert invoke(["audit", str(session), *asked, "--json"]) == 0
+    scored = [s["protocol"] for s in json.loads(capsys.readouterr().out)["data"]["scores"]]
+    assert sorted(scored) == sorted(set(scored))
+    assert "kernelbench" in scored
 
 
 @pytest.mark.parametrize(
@@ -157,7 +164,10 @@ def test_two_protocols_of_one_name_are_an_error(session, tmp_path, capsys):
         ('inputs = ["*"]', "has no tolerance"),
         ('inputs = "*"\ntolerance = 1', "inputs is no list"),
         ('inputs = ["*"]\ntolerance = "1e-2"', "tolerance is no number"),
-        ('inputs = ["*"]\ntolerance = nan', "a tolerance is NaN"),
+        ('inputs = ["*"]\ntolerance = nan', "a tolerance is negative or NaN"),
+        ('inputs = ["*"]\ntolerance = -1e-2', "a tolerance is negative or NaN"),
+        ('inputs = ["*"]\ntolerance = 1e-2\nrelative = -1e-2', "a tolerance is negative or NaN"),
+        ('inputs = ["*"]\ntolerance = 1e-2\n[dtypes.float32]\ntolerance = 1', "never be used"),
         ('inputs = ["*"]\ntolerence = 1e-2', "did you mean tolerance"),
         ('inputs = ["*"]\ntolerance = 1e-2\nform = "summ"', "did you mean sum"),
         ('inputs = ["*"]\ntolerance = 1e-2\nnonfinite = "strickt"', "did you mean strict"),
@@ -176,6 +186,33 @@ def test_a_file_that_is_no_protocol_says_what_and_where(tmp_path, text, said):
     assert said in str(error.value)
     assert path in str(error.value)
     assert error.value.hint
+
+
+PYTHON = """
+from kernelassay.oracle import AcceptanceRule as Rule
+from kernelassay.protocols import Protocol
+PROTOCOL = Protocol({})
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('"own", "", "", "official-0", Rule(1e-2), {}', "inputs must be a tuple"),
+        ('"own", "", "", ("official-0",), 1e-2, {}', "default must be an AcceptanceRule"),
+        ('"own", "", "", ("official-0",), Rule("1e-2"), {}', "must be numbers"),
+        ('"own", "", "", ("official-0",), Rule(1e-2), []', "rules must give"),
+        ('"own", "", "", ("official-0",), Rule(1e-2), {"float16": 1e-2}', "rules must give"),
+        ('3, "", "", ("official-0",), Rule(1e-2), {}', "must be texts"),
+    ],
+)
+def test_a_python_file_whose_protocol_has_fields_of_other_types_says_which(
+    tmp_path, arguments, said
+):
+    path = written(tmp_path, PYTHON.format(arguments), "own.py")
+    with pytest.raises(UsageError, match=said) as error:
+        chosen([path])
+    assert error.value.where == path
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay.analysis.audit import scorable
+from kernelassay.analysis.audit import require_some, scorable
 from kernelassay.analysis.ground import ground
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
@@ -158,6 +158,7 @@ def anatomy(sessions: Sequence[Session], tolerance: float, *, partial: bool = Fa
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
     protocols, missing = scorable(matrices, of_session(sessions[0].manifest))
+    require_some(protocols, missing)
     for matrix in matrices:
         check_controls(matrix)
     plans = session.finished_plans()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay.analysis.ground import gap
+from kernelassay.analysis.ground import gap, require_matches
 from kernelassay.analysis.mechanism import MECHANISMS, Survival, survival
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
@@ -121,9 +121,12 @@ def audit_sessions(
     matrices = load(session, partial=partial)
     not_scored: dict[str, str] = {}
     if protocols is None or known:
-        wanted = known or of_session(sessions[0].manifest)
+        given = list(protocols or ())
+        wanted = [p for p in known or of_session(sessions[0].manifest) if p not in given]
         scored, not_scored = scorable(matrices, wanted)
-        protocols = [*scored, *(protocols or ())]
+        protocols = [*scored, *given]
+        require_some(protocols, not_scored)
+    require_matches(matrices, protocols)
     implied = sum(int(matrix.implied.sum()) for matrix in matrices)
     plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)
@@ -190,10 +193,7 @@ def sample_share(plans: Sequence[Mapping[str, Any]]) -> Share:
 def scorable(
     matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol]
 ) -> tuple[list[Protocol], dict[str, str]]:
-    """The protocols that have their inputs and verdicts on every problem; why others do not.
-
-    Raises :class:`SessionError` if none is left.
-    """
+    """The protocols that have their inputs and verdicts on every problem; why others do not."""
     left: list[Protocol] = []
     not_scored: dict[str, str] = {}
     for protocol in protocols:
@@ -202,12 +202,16 @@ def scorable(
             not_scored[protocol.name] = why
         else:
             left.append(protocol)
-    if not left:
+    return left, not_scored
+
+
+def require_some(protocols: Sequence[Protocol], not_scored: Mapping[str, str]) -> None:
+    """Raises :class:`SessionError` if no protocol can be scored."""
+    if not protocols:
         raise SessionError(
-            f"the session holds the inputs of no protocol: {not_scored[protocols[0].name]}",
+            f"the session holds the inputs of no protocol: {next(iter(not_scored.values()))}",
             hint="name one that it can score, with --protocol",
         )
-    return left, not_scored
 
 
 def _why_not(matrix: ProblemMatrix, protocol: Protocol) -> str:

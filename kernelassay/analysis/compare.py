@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from kernelassay.analysis.decompose import Decomposition, decompose
-from kernelassay.analysis.ground import Aside, Candidates, Ground, ground, rejected
+from kernelassay.analysis.ground import (
+    Aside,
+    Candidates,
+    Ground,
+    ground,
+    rejected,
+    require_matches,
+)
 from kernelassay.analysis.score import Share, band, mutant_facts, resampled
 from kernelassay.analysis.sweep import Sweep, sweep
 from kernelassay.errors import NothingToTestError
@@ -183,6 +190,7 @@ def compare_sessions(
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
+    require_matches(matrices, protocols)
     comparison = None
     if len(protocols) == 2:
         comparison = compare(matrices, protocols[0], protocols[1], tolerance)

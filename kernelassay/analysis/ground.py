@@ -7,7 +7,7 @@ all, with the protocol and the reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from kernelassay.analysis.score import (
 )
 from kernelassay.errors import ControlError, SessionError
 from kernelassay.matrix import Bools, ProblemMatrix
-from kernelassay.protocols import Protocol
+from kernelassay.protocols.protocol import Protocol, is_glob
 
 Candidates = tuple[tuple[str, str], ...]
 """Pairs of problem and candidate."""
@@ -131,6 +131,19 @@ def rejected(
         for matrix in matrices
     }
     return np.array([found[problem][name] for problem, name in candidates], dtype=bool)
+
+
+def require_matches(matrices: Iterable[ProblemMatrix], protocols: Iterable[Protocol]) -> None:
+    """Raises :class:`SessionError` for a glob that stands for no input of any problem."""
+    plans = [matrix.plan for matrix in matrices]
+    for protocol in protocols:
+        for name in filter(is_glob, protocol.inputs):
+            one = replace(protocol, inputs=(name,))
+            if plans and not any(one.inputs_in(p) or one.unfit_in(p) for p in plans):
+                raise SessionError(
+                    f"{protocol.name}: no input of the session matches {name!r}",
+                    hint="`inputs.parquet` of a session lists its inputs",
+                )
 
 
 def gap(matrices: Iterable[ProblemMatrix], protocol: Protocol) -> Gap | None:

@@ -19,7 +19,7 @@ def parse_settings(settings: Sequence[str]) -> list[Setting]:
 
 def _parse(setting: str) -> Setting:
     pairs = [part.partition("=") for part in setting.split(",")]
-    if not all(name and value.isdigit() for name, _, value in pairs):
+    if not all(name and value.isdecimal() for name, _, value in pairs):
         raise UsageError(f"--set {setting!r} is not of the form SIZE=N or SIZE=N,SIZE=N")
     return tuple((name, int(value)) for name, _, value in pairs)
 

@@ -59,15 +59,27 @@ ALL = "all"
 def chosen(names: Iterable[str]) -> tuple[Protocol, ...] | None:
     """The named protocols, a name that ends in .toml or .py being a file; None for no names.
 
-    Raises :class:`UsageError` for a name that is unknown or given twice, and as :func:`file.read`.
+    Raises :class:`UsageError` for a name that is unknown, given twice, or that of a known protocol
+    in a file, and as :func:`file.read`.
     """
-    found = tuple(file.read(Path(n)) if file.is_file(n) else protocol(n) for n in names)
+    found = tuple(_of_file(Path(n)) if file.is_file(n) else protocol(n) for n in names)
     for one in found:
         if sum(other.name == one.name for other in found) > 1:
             raise UsageError(
                 f"two protocols have the name {one.name!r}", hint="give one of them another name"
             )
     return found or None
+
+
+def _of_file(path: Path) -> Protocol:
+    found = file.read(path)
+    if found.name in {known.name for known in PROTOCOLS}:
+        raise UsageError(
+            f"{found.name!r} is the name of a known protocol",
+            where=str(path),
+            hint="give yours another name, so that results tell which of the two was scored",
+        )
+    return found
 
 
 def asked_for(names: Iterable[str]) -> tuple[Protocol, ...] | None:

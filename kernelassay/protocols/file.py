@@ -5,7 +5,6 @@ A Python file is loaded as a plug-in is: it runs with the rights of whoever name
 
 from __future__ import annotations
 
-import math
 import tomllib
 import types
 from collections.abc import Mapping
@@ -18,6 +17,8 @@ from kernelassay.protocols.protocol import Protocol, Unfit
 
 SUFFIXES = (".toml", ".py")
 VIEWS = ("seen", "poisoned")
+NARROW = ("float16", "bfloat16")
+"""The dtypes that a rule of their own may be for: outputs narrower than float32."""
 _RULE = ("tolerance", "relative", "form", "nonfinite", "matched_ratio")
 _FIELDS = ("name", "what", "source", "inputs", "unfit", "view", "dtypes", *_RULE)
 _CHOICES = {"form": get_args(Form), "nonfinite": get_args(Nonfinite)}
@@ -141,6 +142,14 @@ def _table(path: Path, value: Any) -> Mapping[str, Any]:
 
 def _require_sound(protocol: Protocol, path: Path) -> None:
     """Raises :class:`UsageError` for values that mean nothing; those that are unwise stand."""
+    _require_types(protocol, path)
+    for dtype in protocol.rules:
+        if dtype not in NARROW:
+            raise UsageError(
+                f"a rule for outputs of {dtype!r} would never be used",
+                where=str(path),
+                hint=f"only {', '.join(NARROW)} may have one; the rule above serves all others",
+            )
     if protocol.view not in VIEWS:
         raise _at(path, unknown_name("view", protocol.view, VIEWS))
     if protocol.unfit not in get_args(Unfit):
@@ -150,13 +159,48 @@ def _require_sound(protocol: Protocol, path: Path) -> None:
             if getattr(rule, name) not in choices:
                 raise _at(path, unknown_name(name, str(getattr(rule, name)), choices))
         numbers = (rule.tolerance, rule.relative or 0.0, rule.matched_ratio)
-        if any(math.isnan(number) for number in numbers):
-            raise UsageError("a tolerance is NaN", where=str(path), hint="write a number")
+        if not all(number >= 0.0 for number in numbers):
+            raise UsageError(
+                f"a tolerance is negative or NaN: {rule.in_words()}",
+                where=str(path),
+                hint="write a number; 0 rejects all that is not equal to the last bit",
+            )
         if not 0.0 <= rule.matched_ratio <= 1.0:
             raise UsageError(
                 f"matched_ratio is {rule.matched_ratio:g}",
                 where=str(path),
                 hint="it is a share of the elements, from 0 to 1",
+            )
+
+
+def _require_types(protocol: Protocol, path: Path) -> None:
+    """Raises :class:`UsageError` for values of another type, which Python lets a file give."""
+
+    def are(kind: Any, *values: Any) -> bool:
+        return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
+
+    inputs: Any = protocol.inputs
+    texts = (protocol.name, protocol.what, protocol.source, protocol.draws)
+    mapped = are(Mapping, protocol.rules)
+    rules = (protocol.default, *(protocol.rules.values() if mapped else ()))
+    numbers = [
+        number
+        for rule in rules
+        if are(AcceptanceRule, rule)
+        for number in (rule.tolerance, rule.relative, rule.matched_ratio)
+        if number is not None
+    ]
+    asked = {
+        "name, what, source and draws must be texts": are(str, *texts) and bool(protocol.name),
+        "inputs must be a tuple of ids": are(list | tuple, inputs) and are(str, *inputs),
+        "default must be an AcceptanceRule": are(AcceptanceRule, protocol.default),
+        "rules must give an AcceptanceRule by dtype": mapped and are(AcceptanceRule, *rules),
+        "tolerances and ratios must be numbers": are(int | float, *numbers),
+    }
+    for what, holds in asked.items():
+        if not holds:
+            raise UsageError(
+                what, where=str(path), hint="docs/guide/your-own-protocol.md has an example"
             )
 
 
