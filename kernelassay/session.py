@@ -300,7 +300,7 @@ class Session:
             stored = _timing_file(path)
             try:
                 found.append(Stint.from_json(stored))
-            except (KeyError, TypeError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 raise _damaged_timing(path, error) from error
         return sorted(found, key=lambda stint: stint.started)
 

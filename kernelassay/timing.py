@@ -44,7 +44,8 @@ class Stint:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Stint:
         """From what :meth:`to_json` gave."""
-        return cls(*(data[name] for name in cls.__slots__))
+        seconds = (float(data["started"]), float(data["seconds"]))
+        return cls(*seconds, int(data["lanes"]), int(data["devices"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,7 @@ def test_a_problem_that_cannot_be_drawn_is_told_with_the_reason(tmp_path, capsys
 def test_sizes_are_given_in_one_place(capsys):
     assert invoke(["ceiling", "suite/relu", "--shrink", "--set", "features=8"]) == 1
     assert invoke(["ceiling", "suite/relu", "--set", "features"]) == 1
+    assert invoke(["ceiling", "suite/relu", "--set", "features=8²"]) == 1
     assert invoke(["ceiling", "suite/relu", "--set", "features=8,depth=2"]) == 1
     assert "has no size 'depth'" in capsys.readouterr().err
 

@@ -147,6 +147,21 @@ def test_vacuity_tells_whether_a_copy_passes_and_where_noise_means_nothing(capsy
     assert "a copied input" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("vacuity", "suite/relu", "--tolerance", "nan"),
+        ("ceiling", "suite/relu", "--up-to", "nan"),
+        ("audit", "somewhere", "--fail-under", "nan"),
+        ("audit", "somewhere", "--tolerance", "nan"),
+        ("compare", "somewhere", "--protocol", "kernelbench", "--sweep", "--at", "nan"),
+    ],
+)
+def test_nan_is_no_number_of_an_option(options, capsys):
+    assert invoke([*options]) == 1
+    assert "NaN is no number" in capsys.readouterr().err
+
+
 def test_every_command_and_option_has_help():
     for name, command in app.commands.items():
         assert command.help, name

@@ -14,6 +14,7 @@ from kernelassay.analysis.cost import cost_report, fitted, machine_of, read_timi
 from kernelassay.cli import invoke
 from kernelassay.cost import ANY, CANDIDATE, ORIGINAL, PREPARE, Coefficients, Machine
 from kernelassay.cost_fit import Sample, fit, fit_coefficients, spearman
+from kernelassay.errors import SessionError
 from kernelassay.machines import MACHINES
 from kernelassay.problem import Lever, Problem
 from kernelassay.session import Session, inputs_of, slug
@@ -390,6 +391,17 @@ def test_every_run_of_a_session_is_noted_once_however_often_it_tells(tmp_path):
     for stint in (second, first, Stint(1.0, 4.0, 3, 1)):
         session.write_stint(stint)
     assert session.stints() == [Stint(1.0, 4.0, 3, 1), second]
+
+
+@pytest.mark.parametrize("field", [None, "soon", [1]])
+def test_a_damaged_note_of_a_run_is_an_error_that_names_its_file(tmp_path, field):
+    session = Session.create(tmp_path / "s", {"problems": {}})
+    session.write_stint(Stint(1.0, 2.0, 3, 1))
+    (path,) = (tmp_path / "s" / "timings" / "stints").glob("*.json")
+    path.write_text(json.dumps({**Stint(1.0, 2.0, 3, 1).to_json(), "seconds": field}))
+    with pytest.raises(SessionError, match="damaged timing") as error:
+        session.stints()
+    assert error.value.where == str(path)
 
 
 def test_only_what_mutants_cost_grows_with_them(timed, capsys):

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kernelassay.cli.selection import (
+    NumberRange,
     console,
     emit_json,
     json_option,
@@ -23,7 +24,7 @@ from kernelassay.errors import GateError
 )
 @click.option(
     "--fail-under",
-    type=click.FloatRange(0.0, 1.0),
+    type=NumberRange(0.0, 1.0),
     help="Exit with 2 if a detected share is lower.",
 )
 @json_option

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kernelassay.cli.selection import (
+    NumberRange,
     console,
     emit_json,
     json_option,
@@ -24,7 +25,7 @@ from kernelassay.errors import UsageError
     "--at",
     "ladder",
     multiple=True,
-    type=click.FloatRange(0.0),
+    type=NumberRange(0.0),
     metavar="TOLERANCE",
     help="Sweep at this tolerance; may be repeated. Default: two a decade, 0.1 to 1e-6.",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,6 +161,19 @@ def problem_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+class NumberRange(click.FloatRange):
+    """A range of numbers; NaN, which compares with no bound, is in none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number. Ends the command if it is not in the range."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail("NaN is no number", param, ctx)
+        return number
+
+
 def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The finished problems of sessions, and the tolerance that witnesses are counted at."""
     for option in reversed(
@@ -173,7 +187,7 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option(
                 "--tolerance",
-                type=click.FloatRange(0.0, min_open=True),
+                type=NumberRange(0.0, min_open=True),
                 default=1e-2,
                 show_default=True,
                 help="Tolerance at which a witness counts.",

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from kernelassay.cli.selection import (
+    NumberRange,
     Selection,
     console,
     emit_json,
@@ -32,7 +33,7 @@ set_option = click.option(
 )
 tolerance_option = click.option(
     "--tolerance",
-    type=click.FloatRange(0.0, min_open=True),
+    type=NumberRange(0.0, min_open=True),
     default=1e-2,
     show_default=True,
     help="Absolute and relative tolerance of allclose.",
@@ -81,7 +82,7 @@ def vacuity(
 )
 @click.option(
     "--up-to",
-    type=click.FloatRange(1.0),
+    type=NumberRange(1.0),
     default=math.inf,
     metavar="SCALE",
     help="Try no larger scale. Default: until nothing is finite.",
