@@ -112,8 +112,11 @@ def protocols_page() -> str:
         " `--protocol NAME` or",
         "`--protocol all`. Those that draw inputs of their own can be scored on sessions of runs"
         " that were asked for them, the",
-        "others on every session that has their inputs. A protocol of your own is a file:"
-        " [guide](../guide/your-own-protocol.md).\n",
+        "others on every session that has their inputs. What they draw proves faults, too: of a"
+        " session that was asked for more",
+        "protocols more mutants may be witnessed, and the shares of all protocols are of those. A"
+        " protocol of your own is a file:",
+        "[guide](../guide/your-own-protocol.md).\n",
         "| protocol | what | source |",
         "| --- | --- | --- |",
     ]
@@ -136,7 +139,7 @@ def _protocol(protocol: Protocol) -> Iterator[str]:
 _UNFIT = {
     "needs": "none may be among its inputs",
     "drops": "it goes without those on which the reference is not finite",
-    "runs": "it judges correct kernels on them, too",
+    "runs": "it judges correct kernels on them, too, but no mutants",
 }
 
 

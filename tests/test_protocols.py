@@ -293,6 +293,8 @@ def test_a_run_draws_each_kind_once_in_the_order_known():
     asked = asked_for(["robust-kbench", "kernelbench-verified", "kernelbench-verified"])
     assert asked == (VERIFIED, ROBUST)
     assert asked_for([]) is None
+    with pytest.raises(UsageError, match="draws the inputs of known protocols"):
+        asked_for(["llm.c", "own.toml"])
     assert asked_for(["all"]) == asked_for(["llm.c", "all"]) == PROTOCOLS
     options = PlanOptions((), True, "host", protocols=asked_for(["all"]))
     assert set(options.draws) == set(KINDS)

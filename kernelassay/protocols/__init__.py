@@ -85,9 +85,15 @@ def _of_file(path: Path) -> Protocol:
 def asked_for(names: Iterable[str]) -> tuple[Protocol, ...] | None:
     """The protocols that a run is asked for, each once, in the order known; None for no names.
 
-    Raises :class:`UsageError` for an unknown name.
+    Raises :class:`UsageError` for an unknown name, and for a file.
     """
     wanted = set(names)
+    for name in sorted(filter(file.is_file, wanted)):
+        raise UsageError(
+            "a run draws the inputs of known protocols; a file names inputs of theirs",
+            where=name,
+            hint="run first, and give the file to audit, compare or explain",
+        )
     chosen = {protocol(name).name for name in wanted - {ALL}}
     return tuple(p for p in PROTOCOLS if ALL in wanted or p.name in chosen) or None
 
