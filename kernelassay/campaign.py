@@ -160,13 +160,13 @@ def run(
             if any(lane.failure for lane in lanes):
                 break
     finally:
-        session.write_stint(stint.until_now())
         agenda.stop()
         for lane in lanes:
             lane.stop()
         for lane in lanes:
             if lane.ident is not None:  # else it could not be started, and that is being raised
                 lane.join(STOP_SECONDS)
+        session.write_stint(stint.until_now())  # last: where the disk is full it raises
     for lane in lanes:
         if lane.failure:
             raise lane.failure

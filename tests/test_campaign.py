@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from kernelassay import campaign as campaigns
 from kernelassay.analysis.audit import audit_sessions
 from kernelassay.analysis.cost import cost_report
 from kernelassay.cli import invoke
+from kernelassay.engines.lanes import Lane
+from kernelassay.errors import SessionError
 from kernelassay.execute.worker import Worker
 from kernelassay.machines import MACHINES
 from kernelassay.mutation import select
@@ -72,6 +75,16 @@ def finished(tmp_path_factory, images):
 
 def test_two_runs_have_one_digest(finished, tmp_path):
     assert measure(tmp_path / "s", jobs=2) == finished[1]
+
+
+def test_a_run_that_cannot_note_its_time_stops_its_lanes(tmp_path, monkeypatch):
+    def full(self, stint):
+        raise SessionError("no space left", where=str(self.root))
+
+    monkeypatch.setattr(Session, "write_stint", full)
+    with pytest.raises(SessionError, match="no space left"):
+        measure(tmp_path / "s", names=NAMES[1:])
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, Lane)]
 
 
 def test_the_official_check_gets_a_score_with_closing_buckets(finished):

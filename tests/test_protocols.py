@@ -256,6 +256,13 @@ def test_a_fuzz_without_regard_to_validity_judges_mutants_on_valid_inputs_alone(
     assert LOG_UNIFORM.missing_in(plan) == ()
 
 
+def test_an_input_of_a_fuzz_that_could_not_be_run_is_told():
+    failed = record("log-uniform-1", False)
+    plan = planned(record("log-uniform-0"), failed, record("log-uniform-2"))
+    assert (LOG_UNIFORM.missing_in(plan), LOG_UNIFORM.unrun_in(plan)) == ((), ("log-uniform-1",))
+    assert V01.unrun_in(plan) == ()
+
+
 def test_a_fuzz_none_of_whose_inputs_is_valid_is_scored_and_detects_nothing():
     names = LOG_UNIFORM.inputs
     plan = planned(*(record(name, False, judges="correct kernels") for name in names))

@@ -122,14 +122,16 @@ class ProtocolScore:
     mutation: the mutants of one that is rejected on a valid input count as detected whatever their
     fault. Both are judged on ``unfit_inputs`` too, all those that the validity gate refused and
     that the protocol runs on; neither has the ``correct_left_out``, which are left out as ``lost``
-    mutants are. ``inputs`` is the most that it judges by on a problem. ``wrong_accepted`` counts
-    the problems on which it accepts NaN, or the forced failure.
+    mutants are. ``unrun_inputs`` are all that it would run on as well, but that could not be run.
+    ``inputs`` is the most that it judges by on a problem. ``wrong_accepted`` counts the problems on
+    which it accepts NaN, or the forced failure.
     """
 
     protocol: str
     tolerance: float
     inputs: int
     unfit_inputs: int
+    unrun_inputs: int
     detection: Share
     false_rejection: Share
     originals: Share
@@ -328,6 +330,7 @@ def score(
         tolerance=tolerance,
         inputs=max(map(sum, zip(valid, unfit, strict=True)), default=0),
         unfit_inputs=sum(unfit),
+        unrun_inputs=sum(len(protocol.unrun_in(matrix.plan)) for matrix in matrices),
         detection=Share(sum(f.detected[protocol.name] for f in witnessed), len(witnessed)),
         false_rejection=Share(rejected, total),
         originals=Share(sum(map(bool, originals)), len(originals)),

@@ -67,6 +67,13 @@ class Protocol:
         run = [record["id"] for record in judging_correct(plan)]
         return tuple(name for name in _expanded(self.inputs, run) if name in run)
 
+    def unrun_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
+        """Planned inputs that it would run on, but on which correct kernels could not be run."""
+        if self.unfit != "runs":
+            return ()
+        judges = {record["id"] for record in judging_correct(plan)}
+        return tuple(n for n in self.inputs if n in _refused(plan) and n not in judges)
+
     def missing_in(self, plan: Mapping[str, Any]) -> tuple[str, ...]:
         """The inputs it needs and a planned problem does not have; all of them if none is left."""
         valid = {record["id"] for record in plan["inputs"] if record["valid"]}

@@ -243,6 +243,8 @@ def _left_out(score: ProtocolScore) -> Iterator[str]:
             f"{name} also judges correct kernels on {score.unfit_inputs} inputs that the validity"
             " gate refuses, and no mutants: what it detects on the others is a lower bound"
         )
+    if score.unrun_inputs:
+        yield f"{name} goes without {score.unrun_inputs} inputs that could not be run"
     if score.set_aside:
         yield (
             f"{name} rejects correct kernels of 16-bit styles; {score.set_aside} witnessed mutants"
