@@ -20,11 +20,12 @@ from kernelassay.execute.worker import UnitRunner
 from kernelassay.gate_inputs import Measured, gate_inputs
 from kernelassay.gate_mutants import GateMutants
 from kernelassay.input_shapes import Small
-from kernelassay.inputs import FULL, PROTOCOL, QUICK, InputSpec
+from kernelassay.inputs import FULL, QUICK, InputSpec
 from kernelassay.lazy import LAZY, ROWS
 from kernelassay.mutation import Rule
 from kernelassay.population import Toolbox
 from kernelassay.problem import Problem
+from kernelassay.protocol_inputs import KINDS
 from kernelassay.protocols import DEFAULT, Protocol
 from kernelassay.small import small_sizes_limited
 
@@ -310,9 +311,11 @@ def _call_record(call: CallInfo, chosen: Sequence[str]) -> dict[str, Any]:
 
 def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) -> list[InputSpec]:
     """The inputs to use, of those there are. Raises ``UnsupportedError`` if no official one is."""
-    own = [spec for spec in specs if spec.group == PROTOCOL]
-    rest = [spec for spec in specs if spec.group != PROTOCOL]
-    chosen = [*(rest if options.max_inputs is None else rest[: options.max_inputs]), *own]
+    chosen = list(specs)
+    if options.max_inputs is not None:
+        asked = {name for kind in options.draws for name in KINDS[kind].ids}
+        rest = [spec for spec in specs if spec.id not in asked]
+        chosen = [*rest[: options.max_inputs], *(spec for spec in specs if spec.id in asked)]
     if problem.kernel is not None:
         chosen = [spec for spec in chosen if not _skipped(spec, problem.kernel.skip)]
     if not any(spec.group == "official" for spec in chosen):

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelassay import plan
 from kernelassay.errors import ProblemError, UsageError
 from kernelassay.input_shapes import GROWTH, LADDER, SMALL_VOLUME, shape_overrides
 from kernelassay.input_trials import settle, settled_battery
@@ -31,6 +32,7 @@ from kernelassay.inputs import (
     verified_inputs,
 )
 from kernelassay.measure import measure
+from kernelassay.plan import GateOptions
 from kernelassay.problem import load, read_problem
 from kernelassay.protocol_inputs import KINDS, drawn_inputs
 from kernelassay.references import disagreement
@@ -534,3 +536,13 @@ def test_no_battery_has_an_input_of_a_protocol_unless_asked():
         name for kind in KINDS.values() for name in kind.ids
     }
     assert (asked.moves, asked.frozen) == (plain.moves, plain.frozen)
+
+
+def test_a_limit_of_inputs_is_one_of_the_battery_and_takes_none_that_a_protocol_asks_for():
+    kinds = ("verified", "robust")
+    problem = PROBLEMS["suite/linear_bias_relu"]
+    specs = settle(problem, "brief", kinds=kinds).specs
+    chosen = plan._chosen(problem, specs, GateOptions(max_inputs=2, draws=kinds))
+    asked = [name for kind in kinds for name in KINDS[kind].ids]
+    assert [spec.id for spec in chosen] == ["official-0", "official-1", *asked]
+    assert plan._chosen(problem, specs, GateOptions(draws=kinds)) == list(specs)
