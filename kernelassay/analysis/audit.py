@@ -20,10 +20,10 @@ from kernelassay.analysis.score import (
     buckets,
     mutant_facts,
     score,
-    undecided,
     unproven,
     vacuous,
 )
+from kernelassay.analysis.verdicts import undecided
 from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load, measured

@@ -15,14 +15,8 @@ import numpy as np
 
 from kernelassay.analysis.audit import survival_reasons
 from kernelassay.analysis.ground import why_aside
-from kernelassay.analysis.score import (
-    MutantFacts,
-    ProtocolScore,
-    Share,
-    mutant_facts,
-    score,
-    undecided,
-)
+from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, mutant_facts, score
+from kernelassay.analysis.verdicts import undecided
 from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load

@@ -19,7 +19,7 @@ from kernelassay.analysis.explain import (
     Killer,
     ProtocolVerdict,
 )
-from kernelassay.analysis.score import ROWS_HINT
+from kernelassay.analysis.verdicts import ROWS_HINT
 
 WITNESSED = ("witnessed", "witnessed_by_stop")
 
