@@ -14,12 +14,20 @@ import statistics
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from columns import NONE, rate, table
+from lost_faults import difference
+from published import BLIND, DETECTED, FAMILY_MISSED, MISSED, STAGES
+
 from kernelassay.analysis.audit import accounts, sample_share
-from kernelassay.analysis.score import Buckets, Share, buckets
+from kernelassay.analysis.score import (
+    Buckets,
+    Share,
+    buckets,
+)
 from kernelassay.analysis.where_fit import Finished, Scored, finished, scored_on, survivors
 from kernelassay.errors import KernelassayError
 from kernelassay.mutation.rule import FAMILIES
@@ -30,56 +38,10 @@ from kernelassay.session import Session, inputs_of
 TOLERANCE = 1e-2
 """The study counts witnesses at the tolerance of the check that it scores."""
 
-NONE = "-"
 SHORT = 140
 WIDTH = 100
 WORST = 12
 LARGE_LOSS = 0.4
-
-STAGES = {
-    "admitted": 188,
-    "generated": 10303,
-    "stillborn": 1594,
-    "duplicate": 279,
-    "equivalent": 177,
-    "distinct": 8253,
-    "witnessed": 7384,
-}
-MISSED = Share(1248, 7384)
-FAMILY_MISSED = {
-    "arithmetic": (3349, "8.7%"),
-    "indexing": (749, "14.4%"),
-    "semantic": (858, "14.9%"),
-    "boundary": (1735, "22.9%"),
-    "synchronization": (400, "27.8%"),
-    "precision": (271, "78.6%"),
-}
-DETECTED = {
-    V01.name: ("80.0%", "0"),
-    VERIFIED_INPUTS_AT_V01.name: ("84.0%", "0"),
-    VERIFIED.name: ("88.5%", "0"),
-}
-BLIND = {"kernelbench-1/23_Softmax": 28, "kernelbench-1/24_LogSoftmax": 9}
-"""Tolerance-blind survivors, of all mutants."""
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
-    cells = [list(columns), *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
-    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
-
-
-def rate(share: Share) -> str:
-    """A share as a percentage alone."""
-    return NONE if share.rate is None else f"{100 * share.rate:.1f}%"
 
 
 def short(text: str) -> str:
@@ -423,6 +385,7 @@ SECTIONS = {
     "4. Distribution over problems": distribution,
     "5. Problems; of the official check": problems,
     "6. Softmax survivors of the official check at 1e-2": blind,
+    "7. What the loss at 1e-2 rests on": difference,
 }
 
 

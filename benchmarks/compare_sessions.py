@@ -5,7 +5,9 @@ Usage: python benchmarks/compare_sessions.py SESSION SESSION
 Two runs of one plan have one digest. Where plans differ in part, as after a rule or an input was
 added, what is in both must still be equal: a problem of the same digest, an input of the same
 digest under the same conditions, a mutant of the same id (a hash over what it changes and where).
-Ends with 1 if a cell differs, or if there is none to compare.
+On a GPU, candidates whose output differed between two runs in either session are left out: their
+cells depend on which thread came first. Ends with 1 if a cell differs, or if there is none to
+compare.
 """
 
 from __future__ import annotations
@@ -62,9 +64,11 @@ def main() -> None:
         ):
             continue
         count["problems"] += 1
+        unsteady = first.unsteady(plan) | second.unsteady(other)
+        count["unsteady"] += len(unsteady)
         for name in shared_inputs(plan, other):
             ours, theirs = cells(first, problem, name), cells(second, problem, name)
-            shared = ours.keys() & theirs.keys()
+            shared = (ours.keys() & theirs.keys()) - unsteady
             both = sorted(n for n in shared if measured(ours[n]) and measured(theirs[n]))
             count["implied"] += len(shared) - len(both)
             count["inputs"] += bool(both)
@@ -86,6 +90,8 @@ def main() -> None:
         f"{count['cells']} cells of {count['inputs']} inputs of {count['problems']} problems are in"
         f" both; {count['differing']} differ"
     )
+    if count["unsteady"]:
+        print(f"{count['unsteady']} candidates are left out: two runs on a GPU differed")
     if count["implied"]:
         print(f"{count['implied']} more are implied in one of them: a lazy run left them out")
     for column, number in columns.most_common():

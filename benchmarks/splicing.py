@@ -6,16 +6,21 @@ Each mutant runs on the first official input in three ways: spliced, with the sh
 output has the correct kernel's bits; without the short cut, so that everything downstream is
 computed and graded; and as a whole substrate, where every call of the problem runs as our kernel
 before the output is graded. PROBLEM is a problem of the suite; by default chains of several calls.
+A mutant that ends its process is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import multiprocessing
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +57,7 @@ def cpu(cache: Path) -> tuple[Toolbox, Ready]:
 
 
 def cuda(cache: Path) -> tuple[Toolbox, Ready]:
-    """The CUDA executor, in this process: a mutant that faults ends the benchmark."""
+    """The CUDA executor, in this process, which a mutant that faults ends."""
     import os
 
     from kernelassay.execute.cuda.bench import CudaInputBench
@@ -76,7 +81,7 @@ def cuda(cache: Path) -> tuple[Toolbox, Ready]:
 def candidates(
     bench: ProblemBench, tools: Toolbox, most: int
 ) -> tuple[dict[str, Candidate], list[Candidate]]:
-    """The originals, and some mutants that neither fault nor hang: of arithmetic and precision."""
+    """The originals, and some mutants that seldom fault or hang: of arithmetic and precision."""
     infos = call_infos(bench)
     rules = [rule.id for rule in select(("arithmetic", "precision"))]
     calls = [(info, list(DEFAULT)) for info in infos if set(DEFAULT) & set(info.sources)]
@@ -115,13 +120,25 @@ def whole(bench: InputBench[Any], candidate: Candidate) -> bool:
     return downstream(bench, candidate)
 
 
-def study(problem: Problem, tools: Toolbox, ready: Ready, most: int) -> None:
-    """One line for a problem."""
+def study(
+    problem: Problem, tools: Toolbox, ready: Ready, most: int, without: Set[str], told: Connection
+) -> None:
+    """One line for a problem; ``told`` hears of each mutant before its first run, and a None last.
+
+    ``without`` are the mutants to leave out.
+    """
     bench = ProblemBench(problem)
     originals, found = candidates(bench, tools, most)
     prepared = ready(bench)
     prepared.prepare(originals)
-    usable = [c for c in found if prepared.run(c).outcome == cell.OK]
+    usable = []
+    for candidate in found:
+        if candidate.id in without:
+            continue
+        told.send(candidate.id)
+        if prepared.run(candidate).outcome == cell.OK:
+            usable.append(candidate)
+    told.send(None)
     infected = sum(spliced(prepared, c) for c in usable)
     times = {
         how.__name__: statistics.median(_seconds(how, prepared, usable) for _ in range(3))
@@ -129,13 +146,45 @@ def study(problem: Problem, tools: Toolbox, ready: Ready, most: int) -> None:
     }
     each = {name: 1e3 * seconds / max(1, len(usable)) for name, seconds in times.items()}
     print(
-        f"{problem.id}: {len(originals)} calls, {len(usable)} mutants, {infected} infected;"
-        f" ms per mutant: spliced {each['spliced']:.3f}, without the short cut"
-        f" {each['downstream']:.3f} ({each['downstream'] / each['spliced']:.2f} times), whole"
-        f" {each['whole']:.3f} ({each['whole'] / each['spliced']:.2f} times)",
+        f"{problem.id}: {len(originals)} calls, {len(usable)} mutants ({len(without)} that end"
+        f" their process left out), {infected} infected; ms per mutant: spliced"
+        f" {each['spliced']:.3f}, without the short cut {each['downstream']:.3f}"
+        f" ({each['downstream'] / each['spliced']:.2f} times), whole {each['whole']:.3f}"
+        f" ({each['whole'] / each['spliced']:.2f} times)",
         flush=True,
     )
     prepared.close()
+
+
+def child(
+    problem: Problem, executor: str, cache: Path, most: int, without: Set[str], told: Connection
+) -> None:
+    """Study one problem in a process of its own."""
+    tools, ready = {"cpu": cpu, "cuda": cuda}[executor](cache)
+    study(problem, tools, ready, most, without, told)
+
+
+def study_all_that_run(problem: Problem, executor: str, cache: Path, most: int) -> None:
+    """Study a problem, again from the start without each mutant that ended the process."""
+    fork = multiprocessing.get_context("fork")
+    without: set[str] = set()
+    while True:
+        heard, told = fork.Pipe(duplex=False)
+        process = fork.Process(
+            target=child, args=(problem, executor, cache, most, frozenset(without), told)
+        )
+        process.start()
+        told.close()
+        running: str | None = None
+        with contextlib.suppress(EOFError):
+            while True:
+                running = heard.recv()
+        process.join()
+        if process.exitcode == 0:
+            return
+        if running is None:
+            sys.exit(f"{problem.id}: the benchmark ended with {process.exitcode} outside a mutant")
+        without.add(running)
 
 
 def _seconds(
@@ -158,12 +207,11 @@ def main() -> None:
     asked = parser.parse_args()
     facts = machine()
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    print(f"{facts['cpu']}, {asked.executor} executor, {now}, commit {commit()}")
+    print(f"{facts['cpu']}, {asked.executor} executor, {now}, commit {commit()}", flush=True)
     known = {problem.id: problem for problem in suite_problems()}
     with tempfile.TemporaryDirectory() as cache:
-        tools, ready = {"cpu": cpu, "cuda": cuda}[asked.executor](Path(cache))
         for name in asked.problems:
-            study(known[name], tools, ready, asked.mutants)
+            study_all_that_run(known[name], asked.executor, Path(cache), asked.mutants)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from kernelassay import __version__, plan, population
 from kernelassay.compile.classify import STATUSES
 from kernelassay.execute.cpu.toolchain import find_compiler
+from kernelassay.execute.crew import each
 from kernelassay.execute.messages import CallInfo
 from kernelassay.execute.toolbox import CpuToolbox, Toolbox
 from kernelassay.execute.worker import Worker
@@ -183,29 +182,13 @@ def admissions(
     yield from (found for found in kept.values() if found)
     problems = [problem for problem in problems if not kept[problem.id]]
     tools = CpuToolbox.at(cache)
-    workers: SimpleQueue[Worker] = SimpleQueue()
-    jobs = max(1, min(options.jobs, len(problems)))
-    owned = [Worker(tools) for _ in range(jobs)]
-    for worker in owned:
-        workers.put(worker)
 
-    def one(problem: Problem) -> Admission:
-        worker = workers.get()
-        try:
-            found = admission(problem, worker, tools, options)
-            _keep(store, problem, options, found)
-            return found
-        finally:
-            workers.put(worker)
+    def one(problem: Problem, worker: Worker) -> Admission:
+        found = admission(problem, worker, tools, options)
+        _keep(store, problem, options, found)
+        return found
 
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        for future in as_completed([pool.submit(one, problem) for problem in problems]):
-            yield future.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in owned:
-            worker.stop()
+    yield from each(problems, tools, options.jobs, one)
 
 
 def _stored(store: Path | None, problem: Problem, options: AdmissionOptions) -> Admission | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,10 @@ from kernelassay.lazy import LAZY
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of
+from kernelassay.timing import Stint
 
+STINT_SECONDS = 5.0
+"""How often a run notes how long it has been at work, so that one that is killed has noted it."""
 STOP_SECONDS = 15.0
 """How long a stopped lane may finish a compilation; it writes nothing any more."""
 
@@ -143,14 +147,20 @@ def run(
         Lane(session, engine.station(), campaign.options, reporter, agenda)
         for _ in range(max(1, campaign.jobs))
     ]
+    stint = Stint.begin(len(lanes), len(campaign.devices) if campaign.cuda else 0)
     try:
         for lane in lanes:
             lane.start()
+        noted = 0.0
         while alive := [lane for lane in lanes if lane.is_alive()]:
             alive[0].join(0.2)
+            if time.monotonic() - noted > STINT_SECONDS:
+                noted = time.monotonic()
+                session.write_stint(stint.until_now())
             if any(lane.failure for lane in lanes):
                 break
     finally:
+        session.write_stint(stint.until_now())
         agenda.stop()
         for lane in lanes:
             lane.stop()

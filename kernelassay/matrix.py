@@ -237,14 +237,17 @@ def of_tables(plan: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Proble
     """The matrix of some inputs of a planned problem, from their cells: those of all candidates."""
     names = [table.column("candidate").to_pylist() for table in tables.values()]
     candidates = tuple(sorted(set(names[0]).intersection(*names[1:])))
-    orders = []
+    order: list[int] = []
+    start = 0
     for column in names:
-        position = {name: row for row, name in enumerate(column)}
-        orders.append(pa.array([position[name] for name in candidates]))
-    aligned = [table.take(order) for table, order in zip(tables.values(), orders, strict=True)]
+        position = {name: row for row, name in enumerate(column, start)}
+        order += (position[name] for name in candidates)
+        start += len(column)
+    aligned = pa.concat_tables(tables.values()).take(pa.array(order, pa.int64()))
+    shape = (len(tables), len(candidates))
     columns = {
-        field.name: np.stack([_array(table.column(field.name)) for table in aligned], axis=1)
-        for field in aligned[0].schema
+        field.name: _array(aligned.column(field.name)).reshape(shape).T.copy()
+        for field in aligned.schema
         if field.name not in ("candidate", "input")
     }
     return ProblemMatrix(plan, candidates, tuple(tables), columns)

@@ -8,6 +8,7 @@ Layout (a contract)::
     cells/<problem>/<input>.parquet   one finished unit of work
     gate/<problem>.parquet      cells measured while planning; optional, outside the digest
     timings/<problem>/*.json    how long planning and units took; optional, outside the digest
+    timings/stints/*.json       how long each run was at work, and in how many lanes; the same
     images/                     cache of compiled code, and of inputs measured for plans to come;
                                 may be deleted at any time
     mutants.parquet, inputs.parquet   the plans as tables, written when a run ends
@@ -33,6 +34,7 @@ import pyarrow.parquet as pq
 
 from kernelassay.cell import SCHEMA
 from kernelassay.errors import SessionError
+from kernelassay.timing import Stint
 
 FORMAT = 2
 MUTANT_FIELDS = {
@@ -237,7 +239,9 @@ class Session:
         """The cells of one unit of work."""
         path = self.cell_path(problem, input_id)
         try:
-            return pq.read_table(path)
+            # One small file: neither threads nor the machinery for many files pays.
+            with pq.ParquetFile(path) as file:
+                return file.read(use_threads=False)
         except FileNotFoundError:
             raise SessionError(
                 f"no cells for input {input_id!r} of {problem}",
@@ -279,20 +283,26 @@ class Session:
     def read_timing(self, problem: str, name: str) -> dict[str, Any] | None:
         """What :meth:`write_timing` stored, or ``None``: a session may come without."""
         path = self._timing_path(problem, name)
-        try:
-            timing: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise SessionError(
-                f"damaged timing: {error}",
-                where=str(path),
-                hint="delete this file: no result depends on it",
-            ) from error
-        return timing
+        return _timing_file(path) if path.exists() else None
 
     def _timing_path(self, problem: str, name: str) -> Path:
         return self.root / "timings" / slug(problem) / f"{slug(name)}.json"
+
+    def write_stint(self, stint: Stint) -> None:
+        """Store how long a run has been at work so far."""
+        path = self.root / "timings" / "stints" / f"{stint.started:.3f}.json"
+        write_whole(path, _json(stint.to_json()))
+
+    def stints(self) -> list[Stint]:
+        """The runs that made the session; none where none was noted."""
+        found = []
+        for path in (self.root / "timings" / "stints").glob("*.json"):
+            stored = _timing_file(path)
+            try:
+                found.append(Stint.from_json(stored))
+            except (KeyError, TypeError) as error:
+                raise _damaged_timing(path, error) from error
+        return sorted(found, key=lambda stint: stint.started)
 
     def finished_plans(self) -> list[dict[str, Any]]:
         """The plans whose problem is refused, or has all its cells."""
@@ -337,23 +347,47 @@ class Session:
                 continue
             measured = (*inputs_of(plan), *judging_correct(plan))
             tables = [self.read_cells(plan["problem"]["id"], s["id"]) for s in measured]
-            unsteady = _unsteady(tables) if self.manifest.get("executor") == "cuda" else frozenset()
+            unsteady = self._unsteady(tables)
             for cells in tables:
                 for row in cells.sort_by("candidate").to_pylist():
                     if row["candidate"] not in unsteady:
                         state.update(_json(row))
         return state.hexdigest()
 
+    def unsteady(self, plan: Mapping[str, Any]) -> frozenset[str]:
+        """The candidates of a planned problem that were seen to differ between two runs on a GPU.
 
-def _unsteady(tables: Iterable[pa.Table]) -> frozenset[str]:
-    """The candidates with a finding that two runs differ."""
-    return frozenset(
-        name
-        for cells in tables
-        for name, found in zip(
-            cells.column("candidate").to_pylist(), cells.column("findings").to_pylist(), strict=True
+        What was not seen can still be so: the same two runs may agree another time.
+        """
+        problem = plan["problem"]["id"]
+        names = [spec["id"] for spec in inputs_of(plan)]
+        done = [name for name in names if self.cell_path(problem, name).exists()]
+        return self._unsteady(self.read_cells(problem, name) for name in done)
+
+    def _unsteady(self, tables: Iterable[pa.Table]) -> frozenset[str]:
+        if self.manifest.get("executor") != "cuda":
+            return frozenset()
+        return frozenset(
+            row["candidate"]
+            for cells in tables
+            for row in cells.select(["candidate", "findings"]).to_pylist()
+            if any(finding["kind"] == "order-dependent" for finding in row["findings"])
         )
-        if any(finding["kind"] == "order-dependent" for finding in found)
+
+
+def _timing_file(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise _damaged_timing(path, error) from error
+    return found
+
+
+def _damaged_timing(path: Path, error: Exception) -> SessionError:
+    return SessionError(
+        f"damaged timing: {error!r}",
+        where=str(path),
+        hint="delete this file: no result depends on it",
     )
 
 

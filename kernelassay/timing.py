@@ -16,6 +16,38 @@ PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
+class Stint:
+    """One run of a session from its start to its end, or to where it was cut.
+
+    ``started`` is in seconds since the epoch, ``seconds`` long it was at work in so many ``lanes``
+    on so many GPUs (``devices``; with an engine that shares out GPUs itself this is not known, 0).
+    """
+
+    started: float
+    seconds: float
+    lanes: int
+    devices: int
+
+    @classmethod
+    def begin(cls, lanes: int, devices: int) -> Stint:
+        """One that starts now."""
+        return cls(time.time(), 0.0, lanes, devices)
+
+    def until_now(self) -> Stint:
+        """The same, as long as it is by now; a clock that was set back takes nothing off."""
+        return replace(self, seconds=max(self.seconds, time.time() - self.started))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Stint:
+        """From what :meth:`to_json` gave."""
+        return cls(*(data[name] for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """FLOP, and bytes read and written."""
 

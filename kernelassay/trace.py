@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,20 +21,12 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from kernelassay import recurrent
+from kernelassay.decompose import decompose
 from kernelassay.draws import DRAWS, drawing
 from kernelassay.errors import ProblemError, UnsupportedError
 from kernelassay.kernel import TensorMeta
 from kernelassay.problem import device_hint
 from kernelassay.randomness import MASK, is_active_dropout, split_dropouts
-
-# Decomposed, these are only close to the composite operator, not bit-equal to it.
-KEPT_WHOLE = (
-    "softplus",
-    "mish",
-    "cross_entropy_loss",
-    "kl_div",
-    "scaled_dot_product_attention",
-)
 
 
 @dataclass(frozen=True)
@@ -168,7 +160,7 @@ def trace(module: nn.Module, inputs: tuple[Any, ...]) -> Traced:
         try:
             with recurrent.whole():
                 exported = torch.export.export(module, inputs)
-            exported = exported.run_decompositions(_decompositions())
+            exported = decompose(exported)
         except Exception as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
             raise ProblemError(
@@ -199,15 +191,6 @@ def hold_as_buffers(module: nn.Module) -> None:
         for name in plain:
             value = vars(part).pop(name)
             part.register_buffer(name, value, persistent=False)
-
-
-@lru_cache(maxsize=1)
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    # Building the table takes two seconds, decomposing with it a sixth of one.
-    table = torch.export.default_decompositions()
-    for name in KEPT_WHOLE:
-        table.pop(getattr(torch.ops.aten, name).default, None)
-    return dict(table.items())
 
 
 def _user_outputs(exported: Any) -> tuple[str, ...]:

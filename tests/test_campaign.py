@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,9 +60,14 @@ def measure(root, reporter=None, images=None, **options):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def images(tmp_path_factory):
+    return tmp_path_factory.mktemp("images")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, images):
     root = tmp_path_factory.mktemp("finished") / "s"
-    return root, measure(root)
+    return root, measure(root, images=images)
 
 
 def test_two_runs_have_one_digest(finished, tmp_path):
@@ -110,7 +116,9 @@ def test_every_dropped_barrier_is_flagged(finished):
 @pytest.mark.parametrize(
     "moments", [{0, 2, 5}, {6}, {40, 80, 120}], ids=["opening", "controls", "candidates"]
 )
-def test_a_worker_killed_at_any_moment_changes_nothing(finished, tmp_path, monkeypatch, moments):
+def test_a_worker_killed_at_any_moment_changes_nothing(
+    finished, images, tmp_path, monkeypatch, moments
+):
     killed = []
     original = Worker._receive
 
@@ -123,9 +131,9 @@ def test_a_worker_killed_at_any_moment_changes_nothing(finished, tmp_path, monke
 
     receive.calls = 0
     monkeypatch.setattr(Worker, "_receive", receive)
-    assert measure(tmp_path / "s") == finished[1]
+    assert measure(tmp_path / "s", images=images) == finished[1]
     assert len(killed) == len(moments)
-    report = cost_report(Session.open(tmp_path / "s"), MACHINES["cpu"])
+    report = cost_report([Session.open(tmp_path / "s")], MACHINES["cpu"])
     assert list(report.replacements) == ["signal SIGKILL"]
     lost = report.replacements["signal SIGKILL"]
     assert lost.count == len(moments)
@@ -140,15 +148,15 @@ from pathlib import Path
 if __name__ == "__main__":
     # Ignored by what a shell starts with `&`, this test perhaps.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    test_campaign.measure(Path(sys.argv[1]))
+    test_campaign.measure(Path(sys.argv[1]), images=Path(sys.argv[2]))
 """
 
 
-def test_a_killed_coordinator_resumes_to_the_same_digest(finished, tmp_path):
+def test_a_killed_coordinator_resumes_to_the_same_digest(finished, images, tmp_path):
     script = tmp_path / "run.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
     root = tmp_path / "s"
-    process = subprocess.Popen([sys.executable, str(script), str(root)])
+    process = subprocess.Popen([sys.executable, str(script), str(root), str(images)])
     deadline = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < deadline:
         if len(list(root.glob("cells/*/*.parquet"))) >= 3:
@@ -157,16 +165,16 @@ def test_a_killed_coordinator_resumes_to_the_same_digest(finished, tmp_path):
     process.wait()
     assert process.returncode == -signal.SIGKILL
     done = {p: p.stat().st_mtime_ns for p in root.glob("cells/*/*.parquet")}
-    assert measure(root) == finished[1]
+    assert measure(root, images=images) == finished[1]
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
 
 
-def test_a_truncated_cell_file_is_measured_again(finished, tmp_path):
+def test_a_truncated_cell_file_is_measured_again(finished, images, tmp_path):
     root = tmp_path / "s"
-    measure(root)
+    shutil.copytree(finished[0], root)
     victim = sorted(root.glob("cells/*/*.parquet"))[0]
     victim.write_bytes(victim.read_bytes()[:100])
-    assert measure(root) == finished[1]
+    assert measure(root, images=images) == finished[1]
 
 
 def test_replay_reproduces_any_cell(finished, capsys):
@@ -181,8 +189,6 @@ def test_replay_reproduces_any_cell(finished, capsys):
 
 
 def test_a_forged_cell_does_not_replay(finished, tmp_path, capsys):
-    import shutil
-
     root = tmp_path / "s"
     shutil.copytree(finished[0], root)
     session = Session.open(root)
@@ -257,10 +263,12 @@ def test_json_output_is_one_versioned_document(finished, capsys):
 
 
 def test_ctrl_c_ends_soon_and_the_same_command_resumes(finished, tmp_path):
+    """Compiled code is where a session has it by default: with the session."""
     script = tmp_path / "run.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
     root = tmp_path / "s"
-    process = subprocess.Popen([sys.executable, str(script), str(root)], stderr=subprocess.DEVNULL)
+    command = [sys.executable, str(script), str(root), str(root / "images")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
     while not list(root.glob("cells/*/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.02)

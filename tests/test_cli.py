@@ -130,9 +130,21 @@ def test_the_vacuity_of_softmax_grows_with_its_length(capsys):
     short, long = json.loads(capsys.readouterr().out)["data"]
     assert 0.3 < short["undetectable"] < 0.5
     assert 20 < long["undetectable"] < 30
-    assert long["zeros_pass"]
+    assert long["zeros_pass"] and long["noise_passes"]
+    assert long["noise_error"] < 1e-2 < short["noise_error"]
+    assert not long["copy_passes"]  # of inputs far larger than a softmax
     assert invoke(["vacuity", "suite/softmax_rows", "--set", "nonsense=3"]) == 1
     assert "features" in capsys.readouterr().err
+
+
+def test_vacuity_tells_whether_a_copy_passes_and_where_noise_means_nothing(capsys):
+    assert invoke(["vacuity", "suite/relu", "suite/mse_loss", "--json"]) == 0
+    relu, loss = json.loads(capsys.readouterr().out)["data"]
+    assert (relu["copy_passes"], relu["copy_error"]) == (True, 0.0)  # of inputs from zero to one
+    assert (relu["zeros_pass"], relu["noise_passes"]) == (False, False)
+    assert (loss["copy_passes"], loss["noise_passes"]) == (None, None)  # one number
+    assert invoke(["vacuity", "suite/relu", "suite/mse_loss"]) == 0
+    assert "a copied input" in capsys.readouterr().out
 
 
 def test_every_command_and_option_has_help():

@@ -272,7 +272,8 @@ def test_lazy_cells_decide_tolerances_no_laxer_than_any_they_were_decided_for(ma
     if one.missing_in(plan):
         return
     there, here = (sweep((m,), mutant_facts((m,), (), 1e-2), one) for m in (complete, lazy))
-    lost = there.lost != here.lost
+    # All steps score the same candidates: fewer where a lost cell leaves open one that is no gap.
+    lost = there.lost != here.lost or complete.lost[complete.rows(BENIGN)].any()
     for whole_step, step in zip(there.steps, here.steps, strict=True):
         assert step.gap is None or step.tolerance > 1e-2
         assert step.gap is not None or lost or step == whole_step

@@ -24,6 +24,7 @@ from kernelassay.timing import (
     PlanClock,
     PlanTiming,
     Replacement,
+    Stint,
     Timing,
     UnitTiming,
     UnitWork,
@@ -337,7 +338,7 @@ def test_a_unit_that_nothing_was_measured_for_has_no_part_in_the_cost(timed, tmp
         path.unlink()
         if root == idle:
             session.write_timing(NAME, last["id"], UnitTiming(Timing(), stored.work).to_json())
-        found = cost_report(session, machine_of(session))
+        found = cost_report([session], machine_of(session))
         reports.append({**found.to_json(), "session": ""})
         reports[-1]["fitted"] = fitted(session).table
     assert reports[0] == reports[1]
@@ -368,3 +369,38 @@ def test_a_damaged_timing_is_named_and_may_be_deleted(timed, tmp_path, capsys, t
 def test_what_is_no_session_has_no_cost(tmp_path, capsys):
     assert invoke(["cost", str(tmp_path)]) == 1
     assert "not a session" in capsys.readouterr().err
+
+
+def test_a_run_notes_how_long_it_was_at_work_and_how_much_it_measured(timed, capsys):
+    assert invoke(["cost", str(timed[0]), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)["data"]
+    (stint,) = report["stints"]
+    assert stint["seconds"] > 0
+    assert (stint["lanes"], stint["devices"]) == (1, 0)
+    session = Session.open(timed[0])
+    (plan,) = session.plans()
+    mutants = sum(m["status"] == "distinct" for m in plan["mutants"])
+    cells = sum(len(session.read_cells(NAME, record["id"])) for record in inputs_of(plan))
+    assert report["extent"] == {"mutants": mutants, "cells": cells, "implied": 0}
+
+
+def test_every_run_of_a_session_is_noted_once_however_often_it_tells(tmp_path):
+    session = Session.create(tmp_path / "s", {"problems": {}})
+    first, second = Stint(1.0, 2.0, 3, 1), Stint(5.0, 1.0, 3, 1)
+    for stint in (second, first, Stint(1.0, 4.0, 3, 1)):
+        session.write_stint(stint)
+    assert session.stints() == [Stint(1.0, 4.0, 3, 1), second]
+
+
+def test_only_what_mutants_cost_grows_with_them(timed, capsys):
+    session = Session.open(timed[0])
+    report = cost_report([session], machine_of(session))
+    mutants = report.extent.mutants
+    assert report.growth(mutants) == 1.0
+    assert report.growth(2 * mutants) < 2.0
+    growths = [report.growth(n) for n in range(0, 10 * mutants, 3)]
+    assert growths == sorted(growths)
+    assert growths[0] > 0  # the problems cost something without any mutant
+    assert invoke(["cost", str(timed[0]), "--mutants", str(2 * mutants)]) == 0
+    told = f"{2 * mutants} mutants would take {report.growth(2 * mutants):.2f} times as long"
+    assert told in capsys.readouterr().out

@@ -6,7 +6,8 @@ import pytest
 
 from kernelassay import cell
 from kernelassay.analysis.anatomy import anatomy
-from kernelassay.analysis.explain import ACCEPTED, LOST, OPEN, REJECTED, explain, find
+from kernelassay.analysis.explain import ACCEPTED, explain, find
+from kernelassay.analysis.mechanism import LOST, OPEN, REJECTED
 from kernelassay.analysis.score import mutant_facts
 from kernelassay.cli import invoke
 from kernelassay.errors import SessionError, UsageError

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelassay import cell
-from kernelassay.analysis.audit import audit_sessions, survival_reasons
+from kernelassay.analysis.audit import audit_sessions
+from kernelassay.analysis.mechanism import survival
 from kernelassay.analysis.score import mutant_facts, score, unproven
 from kernelassay.analysis.verdicts import rejects
 from kernelassay.cell import Cell
@@ -140,10 +141,10 @@ def test_scores_buckets_and_reasons_are_those_of_whole_rows(made):
     for protocol in protocols:
         scores = [score((m,), f, protocol, 1e-2) for m, f in ((complete, there), (lazy, here))]
         assert scores[0] == scores[1]
-        reasons = [
-            survival_reasons((m,), f, protocol) for m, f in ((complete, there), (lazy, here))
-        ]
+        reasons = [survival((m,), f, protocol) for m, f in ((complete, there), (lazy, here))]
         assert reasons[0] == reasons[1]
+        assert reasons[0].all.open.count == 0
+        reasons[0].check(scores[0])
 
 
 @settings(max_examples=60, deadline=None)
@@ -300,7 +301,7 @@ def test_a_lazy_campaign_scores_as_one_of_whole_rows_with_fewer_cells(both):
     rows, lazy = (audit_sessions([Session.open(root)], None, 1e-2) for root in both[:2])
     assert [s.protocol for s in lazy.scores] == [p.name for p in DEFAULT]
     assert lazy.scores == rows.scores
-    assert lazy.survivors == rows.survivors
+    assert lazy.mechanisms == rows.mechanisms
     assert lazy.account.unobserved == rows.account.unobserved
     assert lazy.account.never_infected == rows.account.never_infected
     assert 0 < lazy.implied < rows.cells

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelassay import cell
-from kernelassay.analysis.audit import audit_sessions, survival_reasons
+from kernelassay.analysis.audit import audit_sessions
+from kernelassay.analysis.mechanism import MECHANISMS, survival
 from kernelassay.analysis.score import Share, bootstrap, buckets, mutant_facts, score, vacuous
 from kernelassay.cell import Cell
 from kernelassay.errors import ControlError, NothingToTestError, SessionError
@@ -109,6 +110,13 @@ def session(root, narrow=(), problem="suite/p", manifest=None, **options):
     return store
 
 
+def mechanisms(matrices, facts):
+    """How many survivors of the official check are not infected, masked and tolerated."""
+    found = survival(matrices, facts, V01)
+    found.check(score(matrices, facts, V01, 1e-2))
+    return [found.all.mechanisms[name].count for name in MECHANISMS]
+
+
 def test_every_mutant_is_in_one_bucket(tmp_path):
     store = session(tmp_path / "s")
     matrices = load(store)
@@ -135,11 +143,7 @@ def test_detection_and_false_rejection_have_their_denominators(tmp_path):
     assert tight.falsely_rejected == (("suite/p", "benign/k00/plain"),)
     assert loose.by_family["precision"] == Share(0, 1)
     assert loose.by_family["boundary"] == Share(2, 3)
-    assert survival_reasons(matrices, facts, V01) == {
-        "not infected": 1,
-        "masked": 0,
-        "tolerated": 1,
-    }
+    assert mechanisms(matrices, facts) == [1, 0, 1]
 
 
 def test_a_witness_needs_an_input_that_is_valid_at_its_tolerance(tmp_path):
@@ -213,11 +217,7 @@ def test_a_protocol_that_lost_a_cell_of_a_mutant_has_not_missed_it(tmp_path):
     scored = score((matrix,), facts, V01, 1e-2)
     assert "hidden" in {f.id for f in facts if f.witnessed}
     assert (scored.detection.total, scored.lost) == (3, 1)
-    assert survival_reasons((matrix,), facts, V01) == {
-        "not infected": 0,
-        "masked": 0,
-        "tolerated": 1,
-    }
+    assert mechanisms((matrix,), facts) == [0, 0, 1]
 
 
 def test_a_session_without_its_controls_gives_no_score(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from kernelassay import campaign as campaigns
 from kernelassay import cell, gate_inputs, plan, styles
 from kernelassay.analysis.audit import audit_sessions
+from kernelassay.analysis.mechanism import survival
 from kernelassay.analysis.score import Share, mutant_facts, score
 from kernelassay.errors import UsageError
 from kernelassay.execute.messages import CallInfo
@@ -157,6 +158,8 @@ def test_a_protocol_that_rejects_a_relaxed_original_is_not_scored_on_its_mutants
     assert (loose.detection.total, loose.set_aside) == (2, 0)
     assert (tight.detection.total, tight.set_aside) == (1, 1)
     assert set(tight.by_style) == {OPTIMISED}
+    tally = survival(matrices, facts, CURRENT).all
+    assert (tally.witnessed, tally.set_aside) == (2, 1)
 
 
 def test_an_exact_original_that_is_rejected_is_counted(relaxed_session):

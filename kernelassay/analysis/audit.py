@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kernelassay.analysis.ground import gap
+from kernelassay.analysis.mechanism import MECHANISMS, Survival, survival
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
     Buckets,
@@ -23,7 +21,6 @@ from kernelassay.analysis.score import (
     unproven,
     vacuous,
 )
-from kernelassay.analysis.verdicts import undecided
 from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load, measured
@@ -34,9 +31,6 @@ from kernelassay.session import Session
 OTHER_TOLERANCES = (1e-2, 1e-4, None)
 """``None``: the tightest tolerance of each input that every correct kernel still passes."""
 
-
-NOT_INFECTED, MASKED, TOLERATED = "not infected", "masked", "tolerated"
-"""Why a protocol accepts a mutant: the steps of RIPR that its inputs can fail at."""
 
 BARRIER_DROPS = ("barrier-delete", "loop-tail-barrier-delete", "syncwarp-delete")
 
@@ -66,6 +60,8 @@ class Denominator:
 class AuditResult:
     """The audit of a session. ``tolerance`` is the one witnesses are counted at.
 
+    ``mechanisms`` tells, by protocol, why its survivors survive; ``survivors`` has their counts.
+
     ``joined`` has the manifests of further sessions that were audited with it. ``cells`` counts
     those that were measured, ``implied`` the others. ``denominators`` leaves out the tolerances
     that implied cells leave open. ``not_scored`` has the protocols that the session lacks inputs
@@ -94,6 +90,7 @@ class AuditResult:
     not_scored: Mapping[str, str]
     vacuous: Mapping[str, Mapping[str, Sequence[str]]]
     survivors: Mapping[str, Mapping[str, int]]
+    mechanisms: Mapping[str, Survival]
     findings: Mapping[str, int]
     false_findings: Share
     dropped_barriers: Share
@@ -129,6 +126,10 @@ def audit_sessions(
     implied = sum(int(matrix.implied.sum()) for matrix in matrices)
     plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)
+    scores = tuple(score(matrices, facts, p, tolerance) for p in protocols)
+    reasons = {p.name: survival(matrices, facts, p) for p in protocols}
+    for one in scores:
+        reasons[one.protocol].check(one)
     dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS and fact.whole]
     unflagged = [fact for fact in dropped if not fact.flagged]
     return AuditResult(
@@ -161,10 +162,14 @@ def audit_sessions(
             for t in OTHER_TOLERANCES
             if not any(unproven(matrix, t) for matrix in matrices)
         ),
-        scores=tuple(score(matrices, facts, p, tolerance) for p in protocols),
+        scores=scores,
         not_scored=not_scored,
         vacuous={p.name: vacuous(matrices, p) for p in protocols},
-        survivors={p.name: survival_reasons(matrices, facts, p) for p in protocols},
+        survivors={
+            name: {reason: found.all.mechanisms[reason].count for reason in MECHANISMS}
+            for name, found in reasons.items()
+        },
+        mechanisms=reasons,
         findings=dict(Counter(k for m in matrices for k in finding_kinds(m))),
         false_findings=false_findings(matrices),
         dropped_barriers=Share(len(dropped) - len(unflagged), len(dropped)),
@@ -210,35 +215,6 @@ def _why_not(matrix: ProblemMatrix, protocol: Protocol) -> str:
         return f"{matrix.problem} has no input {', '.join(missing)}"
     open_verdicts = gap((matrix,), protocol)
     return f"{open_verdicts.where}: {open_verdicts.what}" if open_verdicts else ""
-
-
-def survival_reasons(
-    matrices: Sequence[ProblemMatrix], facts: Sequence[MutantFacts], protocol: Protocol
-) -> dict[str, int]:
-    """Why the witnessed mutants that a protocol misses survive its inputs (RIPR).
-
-    ``not infected``: no official input changes the kernel's own output; ``masked``: it changes
-    but the final output does not; ``tolerated``: the final output changes within the tolerance.
-    """
-    by_problem = {matrix.problem: matrix for matrix in matrices}
-    lost = {matrix.problem: undecided(matrix, protocol) for matrix in matrices}
-    reasons = Counter({NOT_INFECTED: 0, MASKED: 0, TOLERATED: 0})
-    for fact in facts:
-        if not fact.witnessed or fact.detected[protocol.name] or fact.id in lost[fact.problem]:
-            continue
-        matrix = by_problem[fact.problem]
-        reasons[survival_reason(matrix, fact.id, matrix.positions(protocol))] += 1
-    return dict(reasons)
-
-
-def survival_reason(matrix: ProblemMatrix, mutant: str, columns: NDArray[np.intp]) -> str:
-    """The first step (RIPR) that fails for an accepted mutant on all of some inputs."""
-    row = matrix.index[mutant]
-    if not (matrix.columns["infected"][row, columns] == 1).any():
-        return NOT_INFECTED
-    if not (matrix.columns["propagated"][row, columns] == 1).any():
-        return MASKED
-    return TOLERATED
 
 
 def false_findings(matrices: Sequence[ProblemMatrix]) -> Share:

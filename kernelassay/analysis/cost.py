@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from kernelassay.cell import IMPLIED
 from kernelassay.cost import CANDIDATE, ORIGINAL, PREPARE, Machine, Prediction, call_and_style
 from kernelassay.cost_fit import SHORTEST, fit, spearman
 from kernelassay.errors import NothingToTestError, SessionError, unknown_name
+from kernelassay.joined import JoinedSessions
 from kernelassay.lazy import LAZY
 from kernelassay.machines import MACHINES
+from kernelassay.matrix import measured
 from kernelassay.session import Session, inputs_of
-from kernelassay.timing import PLAN, PlanTiming, Replacement, UnitTiming
+from kernelassay.timing import PLAN, PlanTiming, Replacement, Stint, UnitTiming
 
 PLANNING = (
     "tracing",
@@ -23,7 +26,7 @@ PLANNING = (
     "checking inputs",
     "mutating and compiling",
 )
-GATE = PLANNING[2]
+GATE, BUILDING = PLANNING[2:]
 ADMITTING = "correct kernels on inputs"
 """What the gate measures, which the planner's stage of checking inputs contains."""
 
@@ -67,17 +70,29 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """How much was measured: ``mutants``, the cells run, and those that others ``implied``."""
+
+    mutants: int
+    cells: int
+    implied: int
+
+
+@dataclass(frozen=True, slots=True)
 class CostReport:
-    """The cost of a session.
+    """The cost of the sessions of a campaign.
 
     ``stages`` are those of planning, what the gate measured taken out of the third and told after
     them, and then those of the units; ``kinds`` by ``<template>/<style>`` or kind.
     ``rank_correlation`` is Spearman's between predicted and measured seconds of the ``units``,
-    which is what an order needs; None for fewer than two.
+    which is what an order needs; None for fewer than two. ``stints`` are the runs, none where none
+    was noted.
     """
 
     session: str
     machine: Machine
+    stints: Sequence[Stint]
+    extent: Extent
     problems: int
     units: int
     stages: Mapping[str, Stage]
@@ -85,11 +100,25 @@ class CostReport:
     rank_correlation: float | None
     replacements: Mapping[str, Lost]
 
+    def growth(self, mutants: int) -> float:
+        """How many times as long it would take with so many mutants of the same problems.
+
+        Building and running mutants, and replacing workers, takes longer in proportion; tracing,
+        the correct kernels and preparing inputs does not. What checking inputs took beyond its runs
+        is waiting for the device, which grows as the rest does.
+        """
+        times = mutants / self.extent.mutants if self.extent.mutants else 1.0
+        with_mutants = sum(self.stages[n].measured for n in (BUILDING, CANDIDATES, REPLACING))
+        whole = sum(stage.measured for name, stage in self.stages.items() if name != GATE)
+        return 1.0 + (times - 1.0) * with_mutants / whole if whole else 1.0
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return {
             "session": self.session,
             "machine": self.machine.to_json(),
+            "stints": [stint.to_json() for stint in self.stints],
+            "extent": asdict(self.extent),
             "problems": self.problems,
             "units": self.units,
             "stages": {name: asdict(stage) for name, stage in self.stages.items()},
@@ -132,9 +161,21 @@ class Timings:
         return [*self.gated, *self.measured]
 
 
-def read_timings(session: Session) -> Timings:
-    """Raises :class:`NothingToTestError` if the session holds none."""
-    found = Timings(session.manifest.get("cells") == LAZY)
+def read_timings(*sessions: Session) -> Timings:
+    """Of sessions of one campaign. Raises :class:`NothingToTestError` if they hold none."""
+    found = Timings(sessions[0].manifest.get("cells") == LAZY)
+    for session in sessions:
+        _add(found, session)
+    if not found.plans and not found.measured:
+        raise NothingToTestError(
+            "the session holds no timings",
+            where=", ".join(session.name for session in sessions),
+            hint="a run that measures something stores them; this session is older, or empty",
+        )
+    return found
+
+
+def _add(found: Timings, session: Session) -> None:
     for plan in session.plans():
         problem = plan["problem"]["id"]
         names = [PLAN, *(record["id"] for record in inputs_of(plan))]
@@ -153,13 +194,6 @@ def read_timings(session: Session) -> Timings:
                     where=session.name,
                     hint="delete its file in timings/: no result depends on it",
                 ) from error
-    if not found.plans and not found.measured:
-        raise NothingToTestError(
-            "the session holds no timings",
-            where=session.name,
-            hint="a run that measures something stores them; this session is older, or empty",
-        )
-    return found
 
 
 def machine_of(session: Session) -> Machine:
@@ -170,19 +204,38 @@ def machine_of(session: Session) -> Machine:
     return MACHINES[executor]
 
 
-def fitted(session: Session) -> Machine:
-    """Coefficients fitted on a session's timings."""
-    units = read_timings(session).all_units
-    return fit(units, machine_of(session), f"fitted on {session.name}, {len(units)} units")
+def fitted(*sessions: Session) -> Machine:
+    """Coefficients fitted on the timings of sessions of one executor."""
+    units = read_timings(*sessions).all_units
+    names = ", ".join(session.name for session in sessions)
+    return fit(units, machine_of(sessions[0]), f"fitted on {names}, {len(units)} units")
 
 
-def cost_report(session: Session, machine: Machine) -> CostReport:
-    """What the session cost, against what ``machine`` predicts."""
-    timings = read_timings(session)
+def _extent(session: JoinedSessions) -> Extent:
+    mutants = cells = implied = 0
+    for plan in session.finished_plans():
+        mutants += sum(map(measured, plan["mutants"]))
+        for record in inputs_of(plan):
+            outcomes = session.read_cells(plan["problem"]["id"], record["id"]).column("outcome")
+            left_out = outcomes.to_pylist().count(IMPLIED)
+            implied += left_out
+            cells += len(outcomes) - left_out
+    return Extent(mutants, cells, implied)
+
+
+def cost_report(sessions: Sequence[Session], machine: Machine) -> CostReport:
+    """What the sessions of a campaign cost, against what ``machine`` predicts.
+
+    Raises as :class:`JoinedSessions`, and :class:`NothingToTestError` if they hold no timings.
+    """
+    joined = JoinedSessions(sessions)
+    timings = read_timings(*sessions)
     known = [unit for unit in timings.units if unit.work is not None]
     return CostReport(
-        session=session.name,
+        session=joined.name,
         machine=machine,
+        stints=tuple(stint for session in sessions for stint in session.stints()),
+        extent=_extent(joined),
         problems=len(timings.plans),
         units=len(timings.units),
         stages=_stages(timings, machine),

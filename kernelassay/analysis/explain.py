@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelassay.analysis.audit import survival_reason
+from kernelassay.analysis.mechanism import (
+    MECHANISMS,
+    OPEN,
+    fates,
+    mechanisms,
+)
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import problem_facts, unproven
 from kernelassay.cell import OK
@@ -22,9 +27,8 @@ from kernelassay.oracle import CRITICAL
 from kernelassay.protocols import Protocol, of_session
 from kernelassay.session import Session
 
-REJECTED, ACCEPTED, OPEN, LOST, UNTOLD = "rejected", "accepted", "open", "lost", "untold"
-"""Verdicts of a protocol: ``open`` where implied cells decide, ``lost`` where the tool lost one,
-``untold`` where what is kept of an output does not decide its rule."""
+ACCEPTED = "accepted"
+"""The verdict on a mutant whose fate is a mechanism of surviving; other fates are verdicts."""
 
 BEYOND, NOT_FINITE = "beyond the tolerance", "NaN or infinity"
 
@@ -298,23 +302,14 @@ class _View:
         cells = self.matrix.rejected_by(protocol)
         rejected = cells[self.row]
         original = self.matrix.index[f"original/{self.record['call']}/{self.record['style']}"]
-        first = next((self.matrix.inputs[at] for at in columns if rejected[at]), "")
-        if first:
-            verdict = REJECTED
-        elif self.implied[columns].any():
-            verdict = OPEN
-        elif self.lost[columns].any():
-            verdict = LOST
-        else:
-            open_here = self.matrix.open_to(protocol)[self.row, columns].any()
-            verdict = UNTOLD if open_here else ACCEPTED
-        accepted = verdict == ACCEPTED
+        fate = str(fates(self.matrix, protocol)[self.row])
+        accepted = fate in MECHANISMS
         return ProtocolVerdict(
             protocol=protocol.name,
             tolerance=self.matrix.rule_of(protocol).tolerance,
-            verdict=verdict,
-            reason=survival_reason(self.matrix, self.record["id"], columns) if accepted else "",
-            first=first,
+            verdict=ACCEPTED if accepted else fate,
+            reason=fate if accepted else "",
+            first=next((self.matrix.inputs[at] for at in columns if rejected[at]), ""),
             set_aside=bool(cells[original, columns].any()),
             inputs=tuple(self._judged(protocol, at, bool(rejected[at])) for at in columns),
             cheapest=self._cheapest(protocol, rejected) if accepted else None,
@@ -327,7 +322,7 @@ class _View:
         elif rejected:
             how = BEYOND if margin > 1 else NOT_FINITE
         else:
-            how = survival_reason(self.matrix, self.record["id"], np.array([at]))
+            how = str(mechanisms(self.matrix, np.array([at]), protocol.view)[self.row])
         return Judged(
             input=self.matrix.inputs[at],
             rejected=rejected,

@@ -69,7 +69,7 @@ def rejected_relaxed(
     """The (problem, call, style) of relaxed styles whose correct kernel a protocol rejects."""
     found = set()
     for matrix in matrices:
-        rejected = rejects(matrix, protocol)
+        rejected = anywhere(matrix.rejected_by(protocol)[:, matrix.positions(protocol)])
         for call in matrix.plan["calls"]:
             for style in filter(_is_relaxed, call["styles"]):
                 if rejected[matrix.index[f"{ORIGINAL}{call['id']}/{style}"]]:

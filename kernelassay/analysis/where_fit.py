@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelassay.analysis.audit import survival_reasons
 from kernelassay.analysis.ground import why_aside
+from kernelassay.analysis.mechanism import MECHANISMS, TOLERATED, fates
 from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, mutant_facts, score
-from kernelassay.analysis.verdicts import undecided
 from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
@@ -140,11 +139,10 @@ def survivors(
         for fact in mutant_facts((matrix,), protocols, tolerance)
         if fact.call in calls
     ]
-    accepted = loose.protocol
-    lost = undecided(matrix, accepted)
-    alive = [f for f in facts if f.witnessed and not f.detected[accepted.name] and f.id not in lost]
+    fate = dict(zip(matrix.candidates, fates(matrix, loose.protocol), strict=True))
+    alive = [fact for fact in facts if fact.witnessed and fate[fact.id] in MECHANISMS]
     caught = None
     if tight.protocol in protocols:
         caught = sum(fact.detected[tight.protocol.name] for fact in alive)
-    reasons = survival_reasons((matrix,), alive, accepted)
-    return Survivors(len(facts), len(alive), reasons["tolerated"], caught)
+    tolerated = sum(fate[fact.id] == TOLERATED for fact in alive)
+    return Survivors(len(facts), len(alive), tolerated, caught)

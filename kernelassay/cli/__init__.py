@@ -12,7 +12,18 @@ import traceback
 import click
 
 from kernelassay import __version__
-from kernelassay.cli import admit, audit, compare, cost, explain, inspect, lint, replay, run
+from kernelassay.cli import (
+    admit,
+    audit,
+    compare,
+    cost,
+    explain,
+    inspect,
+    lint,
+    replay,
+    run,
+    tolerance,
+)
 from kernelassay.errors import KernelassayError
 
 INTERNAL = 70
@@ -25,7 +36,7 @@ def app() -> None:
     """Measure the correctness checkers of GPU-kernel benchmarks by mutation analysis."""
 
 
-for module in (inspect, lint, admit, run, audit, compare, explain, cost, replay):
+for module in (inspect, lint, admit, run, audit, compare, explain, cost, tolerance, replay):
     for command in module.COMMANDS:
         app.add_command(command)
 

@@ -1,4 +1,4 @@
-"""``kernelassay audit`` and ``kernelassay vacuity``: scores from a session, and blind bands."""
+"""``kernelassay audit``: scores from a session."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from pathlib import Path
 import click
 
 from kernelassay.cli.selection import (
-    Selection,
     console,
     emit_json,
     json_option,
-    problem_options,
     protocol_option,
     session_options,
 )
@@ -76,40 +74,4 @@ def audit(
                 )
 
 
-@click.command()
-@problem_options
-@click.option("--set", "settings", multiple=True, metavar="SIZE=N", help="A size to try.")
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(0.0, min_open=True),
-    default=1e-2,
-    show_default=True,
-    help="Absolute and relative tolerance of allclose.",
-)
-@json_option
-def vacuity(
-    names: tuple[str, ...],
-    kernelbench: Path | None,
-    level: int | None,
-    files: tuple[Path, ...],
-    settings: tuple[str, ...],
-    tolerance: float,
-    as_json: bool,
-) -> None:
-    """Print the largest relative error that allclose at a tolerance cannot see.
-
-    Measured on the reference alone, under the official inputs, for each --set in turn.
-    """
-    from kernelassay.analysis.vacuity import blind_bands, parse_settings
-
-    problems = Selection(names, kernelbench, level, files).problems()
-    bands = blind_bands(problems, parse_settings(settings), tolerance)
-    if as_json:
-        emit_json("vacuity", [band.to_json() for band in bands])
-        return
-    from kernelassay.report.tables import print_bands
-
-    print_bands(console(), bands, tolerance)
-
-
-COMMANDS = (audit, vacuity)
+COMMANDS = (audit,)

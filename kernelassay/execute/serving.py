@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -29,6 +30,7 @@ MEMORY_BYTES = 12 << 30
 
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
+    gc.freeze()  # what was imported stays: no collection of garbage looks through it again
     _restrict()
     workbench: Workbench | None = None
     while True:

@@ -13,16 +13,17 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 import torch
 
+from kernelassay.decompose import decompose
+
 torch._C._ensureCUDADeviceGuardSet = lambda: None
 warnings.filterwarnings("ignore", category=FutureWarning)
 torch.set_num_threads(1)
 
 
 def warm_up() -> None:
-    """Export a small module so that the exporter's lazy imports are done before any fork."""
+    """Export a small module, so that what the exporter imports and keeps is there when forked."""
     with torch.no_grad():
-        program = torch.export.export(torch.nn.ReLU(), (torch.zeros(2),))
-        program.run_decompositions()
+        decompose(torch.export.export(torch.nn.ReLU(), (torch.zeros(2),)))
 
 
 warm_up()

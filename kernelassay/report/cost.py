@@ -8,13 +8,22 @@ from rich.table import Table
 from kernelassay.analysis.cost import CostReport
 
 
-def print_cost(console: Console, report: CostReport) -> None:
-    """Stages, kinds, rank correlation and replacements of a session."""
+def print_cost(console: Console, report: CostReport, mutants: int | None = None) -> None:
+    """Extent, stages, kinds, rank correlation and replacements of a campaign.
+
+    With ``mutants``, also what so many of the same problems would take.
+    """
     console.print(
         f"{report.problems} problems planned and {report.units} units measured on the"
         f" {report.machine.executor} executor; predicted by: {report.machine.provenance}",
         markup=False,
     )
+    extent = report.extent
+    console.print(
+        f"{extent.mutants} mutants; {extent.cells} cells run, {extent.implied} implied by others",
+        markup=False,
+    )
+    _stints(console, report, mutants)
     _stages(console, report)
     _kinds(console, report)
     if report.rank_correlation is None:
@@ -32,6 +41,23 @@ def print_cost(console: Console, report: CostReport) -> None:
             f" {lost.wasted:.1f} s wasted before",
             markup=False,
         )
+
+
+def _stints(console: Console, report: CostReport, mutants: int | None) -> None:
+    minutes = sum(stint.seconds for stint in report.stints) / 60
+    devices = sum(stint.seconds * stint.devices for stint in report.stints) / 60
+    lanes = sorted({stint.lanes for stint in report.stints})
+    if report.stints:
+        console.print(
+            f"{minutes:.1f} minutes in {len(report.stints)} runs of"
+            f" {', '.join(map(str, lanes))} lanes"
+            + (f", {devices:.1f} GPU-minutes" if devices else ""),
+            markup=False,
+        )
+    if mutants is not None:
+        times = report.growth(mutants)
+        whole = f", {times * minutes:.1f} minutes" if minutes else ""
+        console.print(f"{mutants} mutants would take {times:.2f} times as long{whole}")
 
 
 def _stages(console: Console, report: CostReport) -> None:

@@ -11,14 +11,11 @@ from rich.table import Table
 from kernelassay.analysis.explain import (
     ACCEPTED,
     BEYOND,
-    LOST,
-    OPEN,
-    REJECTED,
-    UNTOLD,
     Explanation,
     Killer,
     ProtocolVerdict,
 )
+from kernelassay.analysis.mechanism import LOST, OPEN, REJECTED, UNTOLD
 from kernelassay.analysis.verdicts import ROWS_HINT
 
 WITNESSED = ("witnessed", "witnessed_by_stop")

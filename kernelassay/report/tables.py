@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from kernelassay.analysis.audit import OTHER_TOLERANCES, AuditResult
+from kernelassay.analysis.mechanism import MECHANISMS, OPEN, Tally
 from kernelassay.analysis.score import Buckets, ProtocolScore, Share
-from kernelassay.analysis.vacuity import BlindBand
+from kernelassay.protocols import V01
 
 TAIL = 8
 
@@ -53,6 +54,7 @@ def print_audit(console: Console, result: AuditResult) -> None:
     _accounts(console, result)
     _protocols(console, result)
     _families(console, result)
+    print_mechanisms(console, result)
     _styles(console, result)
     for score in result.scores:
         _problems(console, score)
@@ -147,11 +149,9 @@ def _protocols(console: Console, result: AuditResult) -> None:
         "90% band of missed (all problems)",
         "90% band at 10 problems",
         "correct kernels rejected",
-        "why survivors survive",
     ):
         table.add_column(column)
     for score in result.scores:
-        reasons = result.survivors[score.protocol]
         table.add_row(
             score.protocol,
             str(score.inputs),
@@ -160,7 +160,6 @@ def _protocols(console: Console, result: AuditResult) -> None:
             _band(score.band_full),
             _band(score.band_ten),
             percent(score.false_rejection),
-            ", ".join(f"{count} {reason}" for reason, count in reasons.items()),
         )
     console.print(table)
 
@@ -178,6 +177,32 @@ def _families(console: Console, result: AuditResult) -> None:
     for score in result.scores:
         table.add_row(score.protocol, *(percent(score.by_family[name]) for name in families))
     console.print(table)
+
+
+def print_mechanisms(console: Console, result: AuditResult) -> None:
+    """Why survivors survive: under each protocol, then by family under the official check."""
+    if not result.scores:
+        return
+    totals = {name: survival.all for name, survival in result.mechanisms.items()}
+    console.print(_tallies("protocol", totals, "Why survivors survive"))
+    official = V01.name if V01.name in totals else next(iter(totals))
+    families = result.mechanisms[official].by_family
+    console.print(_tallies("family", families, f"Why survivors of {official} survive"))
+
+
+def _tallies(first: str, tallies: Mapping[str, Tally], title: str) -> Table:
+    """A row per tally: its survivors, and the shares of them by mechanism."""
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    table.add_column("survivors", justify="right")
+    opened = any(tally.open.count for tally in tallies.values())
+    names = (*MECHANISMS, OPEN) if opened else MECHANISMS
+    for name in names:
+        table.add_column(name, justify="right")
+    for label, tally in tallies.items():
+        shares = (percent(tally.mechanisms[name]) for name in names)
+        table.add_row(label, str(tally.survivors), *shares)
+    return table
 
 
 def _styles(console: Console, result: AuditResult) -> None:
@@ -268,29 +293,3 @@ def _notes(console: Console, result: AuditResult) -> None:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
-
-
-def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) -> None:
-    """The blind bands."""
-    table = Table(title=f"Blind band of allclose at {tolerance:g}", title_justify="left")
-    for column in (
-        "problem",
-        "sizes",
-        "mean output",
-        "largest output",
-        "largest undetectable relative error",
-        "zeros pass",
-    ):
-        table.add_column(column)
-    for band in bands:
-        sizes = ", ".join(f"{name}={value}" for name, value in band.overrides) or "as written"
-        error = "unbounded" if band.undetectable is None else f"{band.undetectable:.3g}"
-        table.add_row(
-            band.problem,
-            sizes,
-            f"{band.mean_output:.3g}",
-            f"{band.largest_output:.3g}",
-            error,
-            "yes" if band.zeros_pass else "no",
-        )
-    console.print(table)

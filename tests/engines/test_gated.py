@@ -25,8 +25,6 @@ from kernelassay.session import Session, first_input, inputs_of
 from kernelassay.suite import suite_problems
 from tests.test_campaign import RULES, Silent
 
-pytestmark = pytest.mark.xdist_group("gated")  # they share sessions that take a while to make
-
 NAME = "suite/softmax_rows"
 PLAIN, HALF = "original/k00/plain", "original/k00/half"
 
@@ -297,10 +295,10 @@ def test_a_cell_that_was_lost_with_its_process_is_tried_again():
 
 def test_mutants_made_before_the_gate_are_told_apart_like_those_made_after_it(images, tmp_path):
     """Of a square product that takes what its arguments have in common at all sizes tried."""
-    found = []
+    found, rules = [], ("guard-wrong-size", "guard-drop-conjunct")
     for cells in ("rows", "lazy"):
         root = tmp_path / cells
-        measure(root, images, ("boundary",), cells, name="suite/matmul_square", inputs=1)
+        measure(root, images, rules, cells, name="suite/matmul_square", inputs=1)
         (plan,) = Session.open(root).plans()
         found.append([(m["id"], m["status"], m["image"]) for m in plan["mutants"]])
     assert found[0] == found[1]

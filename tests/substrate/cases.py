@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+
+from kernelassay.kernel import Call
+from kernelassay.substrate import lower
+from kernelassay.trace import Traced, trace
 
 SIZES = (1, 7, 33, 64, 257)
 
@@ -23,13 +28,29 @@ class Case:
     templates: frozenset[str]
     prepare: Callable[..., tuple[Any, ...]] = lambda *tensors: tensors
 
-    def module(self) -> nn.Module:
-        return _Function(self.function)
+    def traced(self, n: int) -> Traced:
+        """The graph at size ``n``."""
+        return _traced(self, n)
+
+    def calls(self, n: int) -> tuple[Call, ...]:
+        """The kernels of that graph."""
+        return _calls(self, n)
 
     def inputs(self, n: int) -> tuple[Tensor, ...]:
         generator = torch.Generator().manual_seed(n)
         drawn = [torch.randn(shape, generator=generator) for shape in self.shapes(n)]
         return self.prepare(*drawn)
+
+
+# Tracing is most of the cost of a test; those of one case share it.
+@cache
+def _traced(case: Case, n: int) -> Traced:
+    return trace(_Function(case.function), case.inputs(n))
+
+
+@cache
+def _calls(case: Case, n: int) -> tuple[Call, ...]:
+    return lower(case.traced(n))
 
 
 class _Function(nn.Module):

@@ -9,8 +9,7 @@ import tree_sitter_cuda
 from torch import Tensor
 
 from kernelassay.compile import nvrtc, parse_launcher
-from kernelassay.substrate import bind, lower
-from kernelassay.trace import trace
+from kernelassay.substrate import bind
 from tests.substrate.cases import ACTIVATIONS, CASES, Case
 from tests.substrate.harness import Bench
 
@@ -19,17 +18,20 @@ TOLERANCE = 1e-5
 SIZES = (1, 7, 33, 64, 257)
 ACTIVATION_SIZES = (33,)
 
-by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# The tests of one case run in one process, which traces it once at each size.
+by_name = pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, id=c.name, marks=pytest.mark.xdist_group(f"case {c.name}")) for c in CASES],
+)
 
 
 @by_name
 def test_kernels_agree_with_float64_and_have_no_findings(case: Case, bench: Bench) -> None:
-    module = case.module()
-    calls = lower(trace(module, case.inputs(64)))
+    calls = case.calls(64)
     styles = sorted({style for call in calls for style in call.sources})
     for n in ACTIVATION_SIZES if case in ACTIVATIONS else SIZES:
         inputs = case.inputs(n)
-        traced = trace(module, inputs)
+        traced = case.traced(n)
         expected = case.function(*(_widened(tensor) for tensor in inputs))
         for style in styles:
             ran = bench.run_graph(traced, calls, inputs, style)
@@ -39,14 +41,14 @@ def test_kernels_agree_with_float64_and_have_no_findings(case: Case, bench: Benc
 
 @by_name
 def test_a_case_reaches_the_templates_it_names(case: Case) -> None:
-    calls = lower(trace(case.module(), case.inputs(7)))
+    calls = case.calls(7)
     assert case.templates <= {call.template for call in calls}
 
 
 @by_name
 def test_styles_share_launch_parameters_that_the_call_binds(case: Case) -> None:
-    traced = trace(case.module(), case.inputs(7))
-    for call in lower(traced):
+    traced = case.traced(7)
+    for call in case.calls(7):
         launchers = [parse_launcher(source) for source in call.sources.values()]
         pointers = {name for name, _ in (*call.operands, *call.outputs)}
         for launcher in launchers:
@@ -59,7 +61,7 @@ def test_styles_share_launch_parameters_that_the_call_binds(case: Case) -> None:
 @by_name
 def test_sources_parse_without_an_error_node(case: Case) -> None:
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
-    for call in lower(trace(case.module(), case.inputs(7))):
+    for call in case.calls(7):
         for source in call.sources.values():
             assert not parser.parse(source.encode()).root_node.has_error, source
 
@@ -67,15 +69,14 @@ def test_sources_parse_without_an_error_node(case: Case) -> None:
 @pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 @by_name
 def test_sources_compile_for_a_gpu(case: Case) -> None:
-    for call in lower(trace(case.module(), case.inputs(7))):
+    for call in case.calls(7):
         for source in call.sources.values():
             assert nvrtc.compile_cubin(source)
 
 
 @by_name
 def test_sources_do_not_depend_on_sizes(case: Case) -> None:
-    module = case.module()
-    small, large = (lower(trace(module, case.inputs(n))) for n in (7, 64))
+    small, large = (case.calls(n) for n in (7, 64))
     assert [call.sources for call in small] == [call.sources for call in large]
 
 

@@ -1,0 +1,32 @@
+"""Figures of arXiv 2609.22220 on levels 1 and 2 (one H100): facts of the paper."""
+
+from __future__ import annotations
+
+from kernelassay.analysis.score import Share
+from kernelassay.protocols import V01, VERIFIED, VERIFIED_INPUTS_AT_V01
+
+STAGES = {
+    "admitted": 188,
+    "generated": 10303,
+    "stillborn": 1594,
+    "duplicate": 279,
+    "equivalent": 177,
+    "distinct": 8253,
+    "witnessed": 7384,
+}
+MISSED = Share(1248, 7384)
+FAMILY_MISSED = {
+    "arithmetic": (3349, "8.7%"),
+    "indexing": (749, "14.4%"),
+    "semantic": (858, "14.9%"),
+    "boundary": (1735, "22.9%"),
+    "synchronization": (400, "27.8%"),
+    "precision": (271, "78.6%"),
+}
+DETECTED = {
+    V01.name: ("80.0%", "0"),
+    VERIFIED_INPUTS_AT_V01.name: ("84.0%", "0"),
+    VERIFIED.name: ("88.5%", "0"),
+}
+BLIND = {"kernelbench-1/23_Softmax": 28, "kernelbench-1/24_LogSoftmax": 9}
+"""Tolerance-blind survivors, of all mutants."""
