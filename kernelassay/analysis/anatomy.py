@@ -15,16 +15,9 @@ from typing import Any
 from kernelassay.analysis.audit import scorable
 from kernelassay.analysis.ground import ground
 from kernelassay.analysis.plain import plain
-from kernelassay.analysis.score import (
-    ROWS_HINT,
-    MutantFacts,
-    Share,
-    buckets,
-    check_controls,
-    mutant_facts,
-    score,
-)
+from kernelassay.analysis.score import MutantFacts, Share, buckets, mutant_facts, score
 from kernelassay.analysis.subsumption import firsts, minimal
+from kernelassay.analysis.verdicts import ROWS_HINT, check_controls
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
 from kernelassay.mutation.rule import FAMILIES

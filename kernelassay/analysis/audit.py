@@ -109,21 +109,20 @@ def audit_sessions(
     tolerance: float,
     *,
     partial: bool = False,
-    known: Sequence[Protocol] = (),
+    lenient: bool = False,
 ) -> AuditResult:
     """Score protocols on one session or several, or with ``partial`` on the finished problems.
 
-    To these come those of ``known`` that the session can score; ``None`` and no such means those of
-    the session, as far as it can. Raises as
+    ``None`` means those of the session. Of these, and with ``lenient`` of all, those that it cannot
+    score are told; else they are an error. Raises as
     :class:`JoinedSessions`, :func:`matrix.load`, :func:`mutant_facts` and :func:`score`.
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
     not_scored: dict[str, str] = {}
-    if protocols is None or known:
-        wanted = known or of_session(sessions[0].manifest)
-        scored, not_scored = scorable(matrices, wanted)
-        protocols = [*scored, *(protocols or ())]
+    if protocols is None or lenient:
+        wanted = of_session(sessions[0].manifest) if protocols is None else protocols
+        protocols, not_scored = scorable(matrices, wanted)
     implied = sum(int(matrix.implied.sum()) for matrix in matrices)
     plans = session.finished_plans()
     facts = mutant_facts(matrices, protocols, tolerance)

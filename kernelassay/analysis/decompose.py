@@ -27,7 +27,7 @@ INPUTS, TOLERANCE, NONFINITE, VIEW, DROPS = (
     "drops unfit",
 )
 PARTS = (INPUTS, TOLERANCE, NONFINITE, VIEW, DROPS)
-"""In what protocols may differ. The tolerance has its form and its exceptions by dtype."""
+"""In what protocols may differ. The tolerance has its form, its exceptions by dtype, its ratio."""
 
 Taken = tuple[str, ...]
 """Parts taken from the second protocol, in the order of :data:`PARTS`."""
@@ -144,7 +144,7 @@ def differing(first: Protocol, second: Protocol) -> Taken:
     rules += [(first.rule(dtype), second.rule(dtype)) for dtype in sorted(dtypes)]
     differs = {
         INPUTS: set(first.inputs) != set(second.inputs),
-        TOLERANCE: any((a.tolerance, a.form) != (b.tolerance, b.form) for a, b in rules),
+        TOLERANCE: any(replace(a, nonfinite=b.nonfinite) != b for a, b in rules),
         NONFINITE: any(a.nonfinite != b.nonfinite for a, b in rules),
         VIEW: first.view != second.view,
         DROPS: first.unfit != second.unfit,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelassay.analysis.score import (
-    MutantFacts,
+from kernelassay.analysis.score import MutantFacts
+from kernelassay.analysis.verdicts import (
     check_controls,
     rejected_correct,
     rejected_relaxed,
@@ -125,7 +125,7 @@ def ground(
 def rejected(
     matrices: Iterable[ProblemMatrix], candidates: Candidates, protocol: Protocol
 ) -> Bools:
-    """Which candidates a protocol rejects. Raises as :func:`score.rejects`."""
+    """Which candidates a protocol rejects. Raises as :func:`verdicts.rejects`."""
     found: Mapping[str, Mapping[str, bool]] = {
         matrix.problem: dict(zip(matrix.candidates, verdicts(matrix, protocol), strict=True))
         for matrix in matrices

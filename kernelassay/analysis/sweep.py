@@ -12,7 +12,8 @@ from typing import Any
 
 from kernelassay.analysis.ground import Aside, Gap, gap, ground, rejected
 from kernelassay.analysis.plain import plain
-from kernelassay.analysis.score import MutantFacts, Share, undecided
+from kernelassay.analysis.score import MutantFacts, Share
+from kernelassay.analysis.verdicts import undecided
 from kernelassay.matrix import ProblemMatrix
 from kernelassay.oracle import LADDER
 from kernelassay.protocols import Protocol
