@@ -63,18 +63,25 @@ def undecided(matrix: ProblemMatrix, protocol: Protocol) -> frozenset[str]:
     return frozenset(matrix.candidates[row] for row in rows)
 
 
-def rejected_relaxed(
+def rejected_originals(
     matrices: Sequence[ProblemMatrix], protocol: Protocol
 ) -> set[tuple[str, str, str]]:
-    """The (problem, call, style) of relaxed styles whose correct kernel a protocol rejects."""
+    """The (problem, call, style) whose correct kernel a protocol rejects on valid inputs."""
     found = set()
     for matrix in matrices:
         rejected = anywhere(matrix.rejected_by(protocol)[:, matrix.positions(protocol)])
         for call in matrix.plan["calls"]:
-            for style in filter(_is_relaxed, call["styles"]):
+            for style in call["styles"]:
                 if rejected[matrix.index[f"{ORIGINAL}{call['id']}/{style}"]]:
                     found.add((matrix.problem, str(call["id"]), str(style)))
     return found
+
+
+def rejected_relaxed(
+    matrices: Sequence[ProblemMatrix], protocol: Protocol
+) -> set[tuple[str, str, str]]:
+    """Those of :func:`rejected_originals` that are of a relaxed style."""
+    return {key for key in rejected_originals(matrices, protocol) if _is_relaxed(key[2])}
 
 
 def check_controls(matrix: ProblemMatrix) -> None:
@@ -102,12 +109,6 @@ def check_controls(matrix: ProblemMatrix) -> None:
 WRONG = ("control/nan", "control/forced-failure")
 """Controls that are wrong on every input."""
 ORIGINAL = "original/"
-
-
-def rejected_correct(matrix: ProblemMatrix, protocol: Protocol) -> tuple[str, ...]:
-    """The correct kernels under mutation that a protocol rejects on valid inputs, relaxed aside."""
-    rejected = rejects(matrix, protocol)
-    return tuple(name for name in exact_originals(matrix) if rejected[matrix.index[name]])
 
 
 def exact_originals(matrix: ProblemMatrix) -> list[str]:
