@@ -268,6 +268,8 @@ def notes(scored: Scored) -> list[str]:
     name = scored.protocol.name
     lines = [f"{name}: set aside {problem}: {short(why)}" for problem, why in scored.aside.items()]
     lines += [f"{name}: rejects {who} of {problem}" for problem, who in total.falsely_rejected]
+    if total.originals.count:
+        lines.append(f"{name}: rejects {percent(total.originals)} of the kernels under mutation")
     if total.set_aside:
         lines.append(f"{name}: {total.set_aside} mutants of rejected 16-bit kernels not scored")
     if total.lost:

@@ -4,6 +4,7 @@
 from others, and then gives five hundred of them twenty kernels each. That is three quarters of the
 time that it takes to trace a small module, and small modules are what a run traces at one shape
 after another. Here both are done once; kernels are put in place and taken away again by the table.
+This uses parts of torch that are its own business; a torch without them decomposes in its own time.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch._subclasses.fake_impls import op_implementations_dict
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses import fake_impls, fake_tensor
 from torch.export import ExportedProgram, exported_program
 
 # Decomposed, these are only close to the composite operator, not bit-equal to it.
@@ -27,12 +27,23 @@ KEPT_WHOLE = (
     "scaled_dot_product_attention",
 )
 
+PARTS = (
+    (exported_program, "_decompose_exported_program"),
+    (exported_program, "_split_decomp_table_to_cia_and_python_decomp"),
+    (exported_program, "_override_composite_implicit_decomp"),
+    (fake_impls, "op_implementations_dict"),
+    (fake_tensor, "unset_fake_temporarily"),
+)
+"""What torch 2.11 to 2.13 have, and promise nobody."""
+
 Table = dict[Any, Callable[..., Any]]
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
     """What ``run_decompositions`` yields with :func:`default_table`. One thread at a time."""
-    with unset_fake_temporarily(), _overridden():
+    if not all(hasattr(module, name) for module, name in PARTS):
+        return program.run_decompositions(default_table())
+    with fake_tensor.unset_fake_temporarily(), _overridden():
         return exported_program._decompose_exported_program(
             program,
             cia_to_decomp={},  # they are overridden already
@@ -68,7 +79,7 @@ def _overrides() -> tuple[dict[Any, dict[Any, Any]], Table]:
         pass  # the first time leaves rules as they were, and afterwards none
     with override(composite):
         kernels = {op: dict(op.py_kernels) for op in composite}
-        rules = {op: op_implementations_dict[op] for op in composite}
+        rules = {op: fake_impls.op_implementations_dict[op] for op in composite}
     return kernels, rules
 
 
@@ -77,13 +88,13 @@ def _overridden() -> Iterator[None]:
     kernels, rules = _overrides()
     before = {op: op.py_kernels for op in kernels}
     try:
-        op_implementations_dict.update(rules)
+        fake_impls.op_implementations_dict.update(rules)
         _put(kernels)
         yield
     finally:
         _put(before)
         for op in rules:
-            op_implementations_dict.pop(op, None)
+            fake_impls.op_implementations_dict.pop(op, None)
 
 
 def _put(kernels: dict[Any, dict[Any, Any]]) -> None:

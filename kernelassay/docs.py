@@ -28,7 +28,7 @@ EXIT_CODES: Mapping[int, str] = {
     3: "a control misbehaved, or a replay differs from the stored cell; no score is given",
     4: "nothing to test: no problem, mutant or input is left",
     70: "internal error: a defect of kernelassay",
-    130: "interrupted; finished units are kept, and the same command resumes",
+    130: "interrupted; a run keeps its finished units, and the same command resumes it",
 }
 
 _NOTE = "<!-- Made by `python -m kernelassay.docs`; do not edit. -->\n"

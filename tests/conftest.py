@@ -3,6 +3,7 @@ import gc
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests for which something is made once a module (a session, say) run in one process.
 

@@ -92,7 +92,7 @@ def test_no_scale_beyond_a_limit_is_tried(limit):
     found = locate(SIGN_MIXED, kernels, 1e-2, limit)
     assert max(kernels.tried) == found.scale == pytest.approx(max(1.0, limit))
     assert (found.status, found.beyond) == (NEVER, None)
-    assert scale(found).startswith("not up to")
+    assert scale(found).startswith("at least")
 
 
 FACTS = InputFacts("x", "", (), (), True, 1e-7, 1.0, "")

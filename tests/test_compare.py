@@ -26,7 +26,7 @@ from kernelassay.analysis.ground import Aside, ground, rejected
 from kernelassay.analysis.score import Share, mutant_facts, score
 from kernelassay.analysis.sweep import STEPS, at, sweep
 from kernelassay.cli import invoke
-from kernelassay.errors import NothingToTestError, SessionError
+from kernelassay.errors import SessionError
 from kernelassay.execute.outputs import without_output
 from kernelassay.matrix import load, of_tables
 from kernelassay.oracle import AcceptanceRule
@@ -418,15 +418,23 @@ def test_a_problem_that_only_a_hybrid_cannot_be_scored_on_is_set_aside_from_the_
     assert found.decomposition.detection.total == 0
 
 
-def test_a_protocol_that_rejects_everything_is_refused_with_the_reason(tmp_path):
+def test_a_protocol_that_rejects_everything_has_its_price_and_gains_nothing(tmp_path):
+    """It detects mutants whatever their fault, so they count for nothing."""
     store, extreme = session(tmp_path / "s"), protocol(tolerance=-1.0)
-    why = "rejects the correct kernel"
-    with pytest.raises(NothingToTestError, match=why):
-        compare_sessions([store], (V01, extreme), 1e-2)
-    with pytest.raises(NothingToTestError, match=why):
-        compare_sessions([store], (extreme,), 1e-2, ladder=(1e-2,))
-    found = decompose(load(store), (), V01, extreme)
-    assert (found.problems, found.detection.total, found.detection.difference) == ((), 0, 0)
+    found = compare_sessions([store], (V01, extreme), 1e-2).comparison
+    assert (found.detection.total, found.ground.set_aside) == (0, 4)
+    assert found.false_rejection.second == Share(1, 1)
+    assert (found.originals.first, found.originals.second) == (Share(0, 1), Share(1, 1))
+
+
+def test_a_problem_whose_correct_kernel_a_protocol_rejects_is_part_of_its_price(tmp_path):
+    store = session(tmp_path / "s", original_error=5e-4)
+    found = compare_sessions([store], (V01, CURRENT), 1e-2).comparison
+    assert found.ground.problems == ("suite/p",)
+    assert found.ground.aside == ()
+    assert (found.originals.only_first, found.originals.only_second) == (0, 1)
+    assert found.false_rejection.second == Share(1, 1)
+    assert (found.detection.total, found.ground.set_aside) == (0, 4)
 
 
 def test_a_protocol_that_accepts_everything_detects_what_hangs_alone(tmp_path):

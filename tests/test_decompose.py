@@ -54,3 +54,11 @@ def test_operators_that_are_kept_whole_stay() -> None:
         graph = str(decompose(program).graph)
     named = {name for name in KEPT_WHOLE if f"aten.{name}.default" in graph}
     assert named == {"cross_entropy_loss", "kl_div", "mish"}
+
+
+def test_a_torch_without_the_parts_uses_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.no_grad():
+        program = torch.export.export(Network(), (torch.rand(2, 3, 8, 8),))
+        ours = decompose(program)
+        monkeypatch.setattr("kernelassay.decompose.PARTS", ((torch.export, "no_such_part"),))
+        assert str(decompose(program).graph) == str(ours.graph)

@@ -42,3 +42,11 @@ def test_every_module_that_the_package_imports_is_declared():
     for requirements in PROJECT["optional-dependencies"].values():
         declared |= modules_of(requirements)
     assert imported() - {"kernelassay"} - sys.stdlib_module_names <= declared
+
+
+@pytest.mark.xdist_group("one group")
+def test_tests_of_one_group_are_told_to_be_one(request):
+    """Else each process makes what they share, and starts the cluster, without a word."""
+    if not request.config.getoption("loadgroup", False):
+        pytest.skip("tests are not handed out by group")
+    assert request.node.nodeid.endswith("@one group")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kernelassay import cell
 from kernelassay.analysis.audit import audit_sessions
 from kernelassay.analysis.mechanism import survival
-from kernelassay.analysis.score import mutant_facts, rejects, score, unproven
+from kernelassay.analysis.score import mutant_facts, score, unproven
+from kernelassay.analysis.verdicts import rejects
 from kernelassay.cell import Cell
 from kernelassay.cli import invoke
 from kernelassay.errors import SessionError

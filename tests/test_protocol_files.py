@@ -9,9 +9,10 @@ from kernelassay import cell
 from kernelassay.cli import invoke
 from kernelassay.errors import UsageError
 from kernelassay.oracle import AcceptanceRule
-from kernelassay.protocols import CURRENT, chosen
+from kernelassay.protocols import CURRENT, PROTOCOLS, chosen
 from kernelassay.protocols.file import read
 from kernelassay.session import Session
+from tests.made_session import made
 from tests.test_score import REFERENCE, mutant, result
 
 OFFICIAL = tuple(f"official-{trial}" for trial in range(5))
@@ -133,6 +134,27 @@ def test_compare_and_explain_take_files_too(session, tmp_path, capsys):
     assert [sweep["protocol"] for sweep in found["sweeps"]] == ["kernelbench", "own"]
 
 
+def test_all_are_the_known_ones_that_a_session_can_score_and_why_not_the_others(
+    session, tmp_path, capsys
+):
+    path = written(tmp_path, 'inputs = ["*"]\ntolerance = 0.1\n')
+    asked = ["--protocol", "all", "--protocol", path, "--protocol", "llm.c"]
+    assert invoke(["audit", str(session), *asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    scored = {score["protocol"] for score in found["scores"]}
+    assert {"kernelbench", "llm.c", "flashinfer-bench", "own"} <= scored
+    assert scored | set(found["not_scored"]) == {*(p.name for p in PROTOCOLS), "own"}
+    assert "log-uniform-0" in found["not_scored"]["illusion-log-uniform"]
+
+
+def test_a_tolerance_of_zero_is_explained_without_a_margin(tmp_path, capsys):
+    made(tmp_path / "made")
+    path = written(tmp_path, 'inputs = ["official-*"]\ntolerance = 0\n')
+    for how in ([], ["--json"]):
+        assert invoke(["explain", "ad06", str(tmp_path / "made"), "--protocol", path, *how]) == 0
+        assert "own" in capsys.readouterr().out
+
+
 def test_two_protocols_of_one_name_are_an_error(session, tmp_path, capsys):
     text = 'name = "mine"\ninputs = ["*"]\ntolerance = 0.1\n'
     first, second = (written(tmp_path, text, name) for name in ("a.toml", "b.toml"))
@@ -147,14 +169,6 @@ def test_a_file_may_not_take_the_name_of_a_known_protocol(session, tmp_path, cap
         command = ["audit", str(session), "--protocol", path, *others, "--json"]
         assert invoke(command) == 1
         assert "'kernelbench' is the name of a known protocol" in capsys.readouterr().err
-
-
-def test_a_protocol_that_is_among_all_is_scored_once(session, capsys):
-    asked = ["--protocol", "all", "--protocol", "kernelbench"]
-    assert invoke(["audit", str(session), *asked, "--json"]) == 0
-    scored = [s["protocol"] for s in json.loads(capsys.readouterr().out)["data"]["scores"]]
-    assert sorted(scored) == sorted(set(scored))
-    assert "kernelbench" in scored
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from kernelassay.analysis.decompose import differing, hybrid
 from kernelassay.errors import UnsupportedError, UsageError
 from kernelassay.oracle import AcceptanceRule, grade
 from kernelassay.plan import PlanOptions
@@ -307,3 +308,16 @@ def test_a_run_draws_each_kind_once_in_the_order_known():
     assert set(options.draws) == set(KINDS)
     assert len(set(options.draws)) == len(options.draws)
     assert PlanOptions((), True, "host").draws == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "parts"),
+    [
+        (FLASHINFER, FLASHINFER_LOW_BIT, ("tolerance",)),
+        (ONE_SHAPE, LLM_C, ("tolerance", "non-finite")),
+        (V01, LOG_UNIFORM, ("inputs", "drops unfit")),
+    ],
+)
+def test_a_ratio_and_a_second_tolerance_are_parts_in_which_protocols_differ(first, second, parts):
+    assert differing(first, second) == parts
+    assert hybrid(first, second, parts).default == second.default

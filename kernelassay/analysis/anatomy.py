@@ -12,19 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay.analysis.audit import require_some, scorable
+from kernelassay.analysis.audit import scorable
 from kernelassay.analysis.ground import ground
 from kernelassay.analysis.plain import plain
-from kernelassay.analysis.score import (
-    ROWS_HINT,
-    MutantFacts,
-    Share,
-    buckets,
-    check_controls,
-    mutant_facts,
-    score,
-)
+from kernelassay.analysis.score import MutantFacts, Share, buckets, mutant_facts, score
 from kernelassay.analysis.subsumption import firsts, minimal
+from kernelassay.analysis.verdicts import ROWS_HINT, check_controls
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
 from kernelassay.mutation.rule import FAMILIES
@@ -158,7 +151,6 @@ def anatomy(sessions: Sequence[Session], tolerance: float, *, partial: bool = Fa
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
     protocols, missing = scorable(matrices, of_session(sessions[0].manifest))
-    require_some(protocols, missing)
     for matrix in matrices:
         check_controls(matrix)
     plans = session.finished_plans()

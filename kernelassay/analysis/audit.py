@@ -109,23 +109,20 @@ def audit_sessions(
     tolerance: float,
     *,
     partial: bool = False,
-    known: Sequence[Protocol] = (),
+    lenient: bool = False,
 ) -> AuditResult:
     """Score protocols on one session or several, or with ``partial`` on the finished problems.
 
-    To these come those of ``known`` that the session can score; ``None`` and no such means those of
-    the session, as far as it can. Raises as
+    ``None`` means those of the session. Of these, and with ``lenient`` of all, those that it cannot
+    score are told; else they are an error. Raises as
     :class:`JoinedSessions`, :func:`matrix.load`, :func:`mutant_facts` and :func:`score`.
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
     not_scored: dict[str, str] = {}
-    if protocols is None or known:
-        given = list(protocols or ())
-        wanted = [p for p in known or of_session(sessions[0].manifest) if p not in given]
-        scored, not_scored = scorable(matrices, wanted)
-        protocols = [*scored, *given]
-        require_some(protocols, not_scored)
+    if protocols is None or lenient:
+        wanted = of_session(sessions[0].manifest) if protocols is None else protocols
+        protocols, not_scored = scorable(matrices, wanted)
     require_matches(matrices, protocols)
     implied = sum(int(matrix.implied.sum()) for matrix in matrices)
     plans = session.finished_plans()
@@ -193,7 +190,10 @@ def sample_share(plans: Sequence[Mapping[str, Any]]) -> Share:
 def scorable(
     matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol]
 ) -> tuple[list[Protocol], dict[str, str]]:
-    """The protocols that have their inputs and verdicts on every problem; why others do not."""
+    """The protocols that have their inputs and verdicts on every problem; why others do not.
+
+    Raises :class:`SessionError` if none is left.
+    """
     left: list[Protocol] = []
     not_scored: dict[str, str] = {}
     for protocol in protocols:
@@ -202,16 +202,12 @@ def scorable(
             not_scored[protocol.name] = why
         else:
             left.append(protocol)
-    return left, not_scored
-
-
-def require_some(protocols: Sequence[Protocol], not_scored: Mapping[str, str]) -> None:
-    """Raises :class:`SessionError` if no protocol can be scored."""
-    if not protocols:
+    if not left:
         raise SessionError(
-            f"the session holds the inputs of no protocol: {next(iter(not_scored.values()))}",
+            f"the session holds the inputs of no protocol: {not_scored[protocols[0].name]}",
             hint="name one that it can score, with --protocol",
         )
+    return left, not_scored
 
 
 def _why_not(matrix: ProblemMatrix, protocol: Protocol) -> str:

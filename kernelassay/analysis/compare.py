@@ -76,13 +76,17 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two protocols where both are scored: ``aside`` has the other problems."""
+    """Two protocols where both are scored: ``aside`` has the other problems.
+
+    ``false_rejection`` is over benign variants, ``originals`` over the kernels under mutation.
+    """
 
     first: Protocol
     second: Protocol
     ground: Ground
     detection: Paired
     false_rejection: Paired
+    originals: Paired
     decomposition: Decomposition
 
     def to_json(self) -> dict[str, Any]:
@@ -96,6 +100,7 @@ class Comparison:
             "lost": self.ground.lost,
             "detection": self.detection.to_json(),
             "false_rejection": self.false_rejection.to_json(),
+            "originals": self.originals.to_json(),
             "decomposition": self.decomposition.to_json(),
         }
 
@@ -171,6 +176,7 @@ def compare(
         ground=shared,
         detection=paired(shared.matrices, shared.mutants, first, second),
         false_rejection=paired(shared.matrices, shared.variants, first, second),
+        originals=paired(shared.matrices, shared.originals, first, second),
         decomposition=decompose(shared.matrices, facts, first, second),
     )
 

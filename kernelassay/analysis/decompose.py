@@ -27,7 +27,7 @@ INPUTS, TOLERANCE, NONFINITE, VIEW, DROPS = (
     "drops unfit",
 )
 PARTS = (INPUTS, TOLERANCE, NONFINITE, VIEW, DROPS)
-"""In what protocols may differ. The tolerance has its form and its exceptions by dtype."""
+"""In what protocols may differ. The tolerance has its form, its exceptions by dtype, its ratio."""
 
 Taken = tuple[str, ...]
 """Parts taken from the second protocol, in the order of :data:`PARTS`."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernelassay.analysis.score import (
-    MutantFacts,
+from kernelassay.analysis.score import MutantFacts
+from kernelassay.analysis.verdicts import (
     check_controls,
-    rejected_correct,
-    rejected_relaxed,
+    exact_originals,
+    rejected_originals,
     rejects,
     undecided,
     verdicts,
@@ -51,15 +51,18 @@ class Gap:
 class Ground:
     """What some protocols are all scored on.
 
-    ``mutants`` are witnessed. Left out are ``set_aside`` ones, of relaxed styles whose own correct
-    kernel some protocol rejects, and ``lost`` ones, which an infrastructure error leaves open for
-    some protocol, as in :class:`ProtocolScore`.
+    ``mutants`` are witnessed, ``variants`` benign, ``originals`` the correct kernels that mutants
+    are made of.
+    Left out are ``set_aside`` mutants, whose own correct kernel some protocol rejects: it would
+    reject them whatever their fault; and ``lost`` candidates, which some protocol may reject: an
+    infrastructure error, or what is kept of an output, leaves it open.
     """
 
     matrices: tuple[ProblemMatrix, ...]
     aside: tuple[Aside, ...]
     mutants: Candidates
     variants: Candidates
+    originals: Candidates
     set_aside: int
     lost: int
 
@@ -81,8 +84,7 @@ def why_aside(matrix: ProblemMatrix, protocol: Protocol) -> str:
         check_controls(matrix)
     except ControlError as error:
         return error.what
-    wrong = rejected_correct(matrix, protocol)
-    return f"{protocol.name} rejects the correct kernel {wrong[0]}" if wrong else ""
+    return ""
 
 
 def ground(
@@ -101,7 +103,7 @@ def ground(
             fit.append(matrix)
         else:
             aside.append(Aside(matrix.problem, *reason))
-    unfair = {key for protocol in protocols for key in rejected_relaxed(fit, protocol)}
+    unfair = {key for protocol in protocols for key in rejected_originals(fit, protocol)}
     lost = {m.problem: {name for p in protocols for name in undecided(m, p)} for m in fit}
     proven = [fact for fact in facts if fact.witnessed and fact.problem in lost]
     fair = [f for f in proven if (f.problem, f.call, f.style) not in unfair]
@@ -112,11 +114,18 @@ def ground(
         for record in matrix.plan["benign"]
         if not record["unsupported"] and record["id"] not in lost[matrix.problem]
     )
+    originals = tuple(
+        (matrix.problem, name)
+        for matrix in fit
+        for name in exact_originals(matrix)
+        if name not in lost[matrix.problem]
+    )
     return Ground(
         matrices=tuple(fit),
         aside=tuple(aside),
         mutants=mutants,
         variants=variants,
+        originals=originals,
         set_aside=len(proven) - len(fair),
         lost=len(fair) - len(mutants),
     )
@@ -125,7 +134,7 @@ def ground(
 def rejected(
     matrices: Iterable[ProblemMatrix], candidates: Candidates, protocol: Protocol
 ) -> Bools:
-    """Which candidates a protocol rejects. Raises as :func:`score.rejects`."""
+    """Which candidates a protocol rejects. Raises as :func:`verdicts.rejects`."""
     found: Mapping[str, Mapping[str, bool]] = {
         matrix.problem: dict(zip(matrix.candidates, verdicts(matrix, protocol), strict=True))
         for matrix in matrices

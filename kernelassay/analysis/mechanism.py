@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, rejected_relaxed
+from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share
+from kernelassay.analysis.verdicts import rejected_relaxed
 from kernelassay.matrix import Bools, ProblemMatrix
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.protocols import Protocol

@@ -5,7 +5,6 @@ Both are computed from the kill matrix alone. Each figure carries its denominato
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelassay.errors import ControlError, SessionError
-from kernelassay.gate import VALIDITY_TOLERANCE
+from kernelassay.analysis.verdicts import (
+    ROWS_HINT,
+    anywhere,
+    check_controls,
+    exact_originals,
+    rejected_relaxed,
+    rejects,
+    undecided,
+    verdicts,
+    wrong_accepted,
+)
+from kernelassay.errors import SessionError
 from kernelassay.matrix import ProblemMatrix, measured
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.protocols import Protocol
-from kernelassay.styles import STYLES
-
-ROWS_HINT = "measure whole rows, in a new session: `kernelassay run --cells rows`"
 
 BOOTSTRAP_SEED = 20260901
 BOOTSTRAP_DRAWS = 2000
@@ -176,11 +182,11 @@ def problem_facts(
 
     Raises :class:`SessionError` if they leave a verdict open.
     """
-    by_output = _anywhere(matrix.witnessing(tolerance))
-    by_stop = _anywhere(matrix.stopping(tolerance))
+    by_output = anywhere(matrix.witnessing(tolerance))
+    by_stop = anywhere(matrix.stopping(tolerance))
     found = [any(bool(cell) for cell in row) for row in matrix.columns["findings"]]
-    infected = _anywhere(matrix.columns["infected"] == 1)
-    implied = _anywhere(matrix.implied)
+    infected = anywhere(matrix.columns["infected"] == 1)
+    implied = anywhere(matrix.implied)
     rejected = {p.name: rejects(matrix, p) for p in protocols}
     templates = {call["id"]: call["template"] for call in matrix.plan["calls"]}
     for mutant in filter(measured, matrix.plan["mutants"]):
@@ -204,68 +210,13 @@ def problem_facts(
 
 def unproven(matrix: ProblemMatrix, tolerance: float | None) -> list[str]:
     """The mutants without a witness at a tolerance that were not measured on every input."""
-    proven = _anywhere(matrix.killing(tolerance))
-    open_rows = _anywhere(matrix.implied) & ~proven
+    proven = anywhere(matrix.killing(tolerance))
+    open_rows = anywhere(matrix.implied) & ~proven
     return [matrix.candidates[row] for row in np.flatnonzero(open_rows)]
 
 
 def _named(tolerance: float | None) -> str:
     return "each input's tightest tolerance" if tolerance is None else f"{tolerance:g}"
-
-
-def _anywhere(cells: NDArray[Any]) -> NDArray[np.bool_]:
-    """Per candidate, whether the property holds on any input."""
-    return np.asarray(cells.any(axis=1))
-
-
-def rejects(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
-    """Which candidates a protocol rejects, by row of the matrix.
-
-    Raises :class:`SessionError` if its inputs are missing, or if the cells that were not measured
-    leave a verdict open.
-    """
-    columns = matrix.positions(protocol)
-    rejected = _anywhere(matrix.rejected_by(protocol)[:, columns])
-    undecided = np.flatnonzero(_anywhere(matrix.implied[:, columns]) & ~rejected)
-    if undecided.size:
-        raise SessionError(
-            f"{protocol.name} is undecided on {undecided.size} mutants"
-            f" ({matrix.candidates[undecided[0]]} ...): the session was measured lazily, for other"
-            " protocols",
-            where=matrix.problem,
-            hint=ROWS_HINT,
-        )
-    return rejected
-
-
-def verdicts(matrix: ProblemMatrix, protocol: Protocol) -> NDArray[np.bool_]:
-    """:func:`rejects`, of correct kernels also on the unfit inputs that the protocol runs on."""
-    return rejects(matrix, protocol) | _beyond(matrix, protocol, ProblemMatrix.rejected_by)
-
-
-def undecided(matrix: ProblemMatrix, protocol: Protocol) -> frozenset[str]:
-    """The candidates that a protocol may reject: a cell was lost, or does not tell."""
-    unknown = _anywhere(matrix.open_to(protocol)[:, matrix.positions(protocol)])
-    unknown |= _beyond(matrix, protocol, ProblemMatrix.open_to)
-    rows = np.flatnonzero(unknown & ~verdicts(matrix, protocol))
-    return frozenset(matrix.candidates[row] for row in rows)
-
-
-def _beyond(
-    matrix: ProblemMatrix,
-    protocol: Protocol,
-    cells: Callable[[ProblemMatrix, Protocol], NDArray[np.bool_]],
-) -> NDArray[np.bool_]:
-    """By row, whether cells on the unfit inputs that a protocol runs on have a property."""
-    found = np.zeros(len(matrix.candidates), dtype=bool)
-    unfit = protocol.unfit_in(matrix.plan)
-    if unfit and matrix.beyond is not None:
-        columns = [matrix.beyond.inputs.index(name) for name in unfit]
-        having = _anywhere(cells(matrix.beyond, protocol)[:, columns])
-        for name, row in matrix.beyond.index.items():
-            if name in matrix.index:
-                found[matrix.index[name]] = having[row]
-    return found
 
 
 def buckets(plans: Iterable[Mapping[str, Any]], facts: Iterable[MutantFacts]) -> Buckets:
@@ -363,76 +314,6 @@ def _false_rejections(
                 if rejected[matrix.index[record["id"]]]:
                     names.append((matrix.problem, record["id"]))
     return len(names), total, tuple(names)
-
-
-def rejected_relaxed(
-    matrices: Sequence[ProblemMatrix], protocol: Protocol
-) -> set[tuple[str, str, str]]:
-    """The (problem, call, style) of relaxed styles whose correct kernel a protocol rejects."""
-    found = set()
-    for matrix in matrices:
-        rejected = _anywhere(matrix.rejected_by(protocol)[:, matrix.positions(protocol)])
-        for call in matrix.plan["calls"]:
-            for style in filter(_is_relaxed, call["styles"]):
-                if rejected[matrix.index[f"{ORIGINAL}{call['id']}/{style}"]]:
-                    found.add((matrix.problem, str(call["id"]), str(style)))
-    return found
-
-
-def check_controls(matrix: ProblemMatrix) -> None:
-    """Raises :class:`ControlError` if a correct kernel is proven wrong, or a wrong output is not.
-
-    That is a fault of the cells. What a protocol makes of right ones is told with its score.
-    """
-    proven = matrix.witnessing(VALIDITY_TOLERANCE)
-    for name in exact_originals(matrix):
-        if proven[matrix.index[name]].any():
-            raise ControlError(
-                f"the correct kernel {name} strays from the exact reference",
-                where=matrix.problem,
-                hint="the substrate is wrong; no score is given",
-            )
-    for name in WRONG:
-        if name in matrix.index and not proven[matrix.index[name]].all():
-            raise ControlError(
-                f"the wrong output {name} does not stray from the exact reference",
-                where=matrix.problem,
-                hint="no fault can be proven here; no score is given",
-            )
-
-
-WRONG = ("control/nan", "control/forced-failure")
-"""Controls that are wrong on every input."""
-ORIGINAL = "original/"
-
-
-def rejected_correct(matrix: ProblemMatrix, protocol: Protocol) -> tuple[str, ...]:
-    """The correct kernels under mutation that a protocol rejects on valid inputs, relaxed aside."""
-    rejected = rejects(matrix, protocol)
-    return tuple(name for name in exact_originals(matrix) if rejected[matrix.index[name]])
-
-
-def exact_originals(matrix: ProblemMatrix) -> list[str]:
-    """The correct kernels under mutation that are held to no relaxed bound."""
-    return [
-        f"{ORIGINAL}{call['id']}/{style}"
-        for call in matrix.plan["calls"]
-        for style in call["styles"]
-        if not _is_relaxed(style)
-    ]
-
-
-def _is_relaxed(style: str) -> bool:
-    return STYLES[style].relaxed
-
-
-def wrong_accepted(matrices: Sequence[ProblemMatrix], protocol: Protocol) -> dict[str, int]:
-    """On how many problems a protocol accepts each wrong output."""
-    found: Counter[str] = Counter()
-    for matrix in matrices:
-        rejected = rejects(matrix, protocol)
-        found.update(n for n in WRONG if n in matrix.index and not rejected[matrix.index[n]])
-    return dict(found)
 
 
 def vacuous(matrices: Sequence[ProblemMatrix], protocol: Protocol) -> dict[str, list[str]]:

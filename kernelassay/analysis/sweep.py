@@ -12,11 +12,11 @@ from typing import Any
 
 from kernelassay.analysis.ground import Aside, Gap, gap, ground, rejected
 from kernelassay.analysis.plain import plain
-from kernelassay.analysis.score import MutantFacts, Share, undecided
+from kernelassay.analysis.score import MutantFacts, Share
+from kernelassay.analysis.verdicts import undecided
 from kernelassay.matrix import ProblemMatrix
 from kernelassay.oracle import LADDER
 from kernelassay.protocols import Protocol
-from kernelassay.styles import STYLES
 
 STEPS = tuple(sorted({*LADDER, *(3.0 * tolerance for tolerance in LADDER[1:])}, reverse=True))
 """Two tolerances a decade."""
@@ -86,16 +86,9 @@ def sweep(
         m.problem: frozenset().union(*(undecided(m, one) for one in decided))
         for m in shared.matrices
     }
-    mutants, variants = (
+    mutants, variants, originals = (
         tuple((problem, name) for problem, name in some if name not in lost[problem])
-        for some in (shared.mutants, shared.variants)
-    )
-    originals = tuple(
-        (m.problem, f"original/{call['id']}/{style}")
-        for m in shared.matrices
-        for call in m.plan["calls"]
-        for style in call["styles"]
-        if not STYLES[style].relaxed
+        for some in (shared.mutants, shared.variants, shared.originals)
     )
 
     def step(tolerance: float, one: Protocol) -> Step:

@@ -15,13 +15,7 @@ import numpy as np
 
 from kernelassay.analysis.ground import why_aside
 from kernelassay.analysis.mechanism import MECHANISMS, TOLERATED, fates
-from kernelassay.analysis.score import (
-    MutantFacts,
-    ProtocolScore,
-    Share,
-    mutant_facts,
-    score,
-)
+from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, mutant_facts, score
 from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load

@@ -57,7 +57,9 @@ def invoke(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted; finished units are kept, the same command resumes", err=True)
+        click.echo(
+            "interrupted; a run keeps its finished units, and the same command resumes it", err=True
+        )
         return INTERRUPTED
     except click.ClickException as error:
         error.show()

@@ -42,14 +42,12 @@ def audit(
     problems, are scored together.
     """
     from kernelassay.analysis.audit import audit_sessions
-    from kernelassay.protocols import ALL, PROTOCOLS, chosen
+    from kernelassay.protocols import ALL, chosen
     from kernelassay.report.tables import print_audit
     from kernelassay.session import Session, write_whole
 
     stores = [Session.open(root) for root in sessions]
-    known = PROTOCOLS if ALL in names else ()
-    protocols = chosen([name for name in names if name != ALL])
-    result = audit_sessions(stores, protocols, tolerance, partial=partial, known=known)
+    result = audit_sessions(stores, chosen(names), tolerance, partial=partial, lenient=ALL in names)
     if as_json:
         emit_json("audit", result.to_json())
     else:

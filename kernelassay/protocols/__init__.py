@@ -5,6 +5,7 @@ Adding a protocol is adding one module with one :class:`Protocol` and naming it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,16 +60,23 @@ ALL = "all"
 def chosen(names: Iterable[str]) -> tuple[Protocol, ...] | None:
     """The named protocols, a name that ends in .toml or .py being a file; None for no names.
 
-    Raises :class:`UsageError` for a name that is unknown, given twice, or that of a known protocol
-    in a file, and as :func:`file.read`.
+    :data:`ALL` stands for the known ones. Raises :class:`UsageError` for an unknown name, for two
+    protocols of one name, for a file with the name of a known one, and as :func:`file.read`.
     """
-    found = tuple(_of_file(Path(n)) if file.is_file(n) else protocol(n) for n in names)
-    for one in found:
-        if sum(other.name == one.name for other in found) > 1:
+    wanted = tuple(names)
+    named = [
+        _of_file(Path(name)) if file.is_file(name) else protocol(name)
+        for name in wanted
+        if name != ALL
+    ]
+    if ALL in wanted:
+        named = [*PROTOCOLS, *(one for one in named if one not in PROTOCOLS)]
+    for name, count in Counter(one.name for one in named).items():
+        if count > 1:
             raise UsageError(
-                f"two protocols have the name {one.name!r}", hint="give one of them another name"
+                f"two protocols have the name {name!r}", hint="give one of them another name"
             )
-    return found or None
+    return tuple(named) or None
 
 
 def _of_file(path: Path) -> Protocol:

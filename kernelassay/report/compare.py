@@ -43,11 +43,11 @@ def points(count: int | Fraction, total: int) -> str:
 def _comparison(console: Console, comparison: Comparison) -> None:
     ground = comparison.ground
     names = comparison.first.name, comparison.second.name
-    pairs = (comparison.detection, comparison.false_rejection)
+    pairs = (comparison.detection, comparison.false_rejection, comparison.originals)
     _table(
         console,
         f"{names[0]} and {names[1]} on the same candidates of {len(ground.problems)} problems",
-        ("rejected", "witnessed mutants", "correct kernels"),
+        ("rejected", "witnessed mutants", "correct variants", "mutated originals"),
         (
             ("by both", *(str(pair.both) for pair in pairs)),
             (f"only by {names[0]}", *(str(pair.only_first) for pair in pairs)),
@@ -163,7 +163,7 @@ def _left_out(console: Console, aside: Sequence[Aside], unfair: int, lost: int) 
     for one in aside:
         console.print(f"set aside: {one.problem}: {one.why} ({one.protocol})")
     if unfair:
-        console.print(f"{unfair} witnessed mutants left out: of rejected kernels of 16-bit styles")
+        console.print(f"{unfair} witnessed mutants left out: their own correct kernel is rejected")
     if lost:
         console.print(f"{lost} witnessed mutants left out: an infrastructure error cost a cell")
 

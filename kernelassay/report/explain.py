@@ -16,7 +16,7 @@ from kernelassay.analysis.explain import (
     ProtocolVerdict,
 )
 from kernelassay.analysis.mechanism import LOST, OPEN, REJECTED, UNTOLD
-from kernelassay.analysis.score import ROWS_HINT
+from kernelassay.analysis.verdicts import ROWS_HINT
 
 WITNESSED = ("witnessed", "witnessed_by_stop")
 

@@ -96,7 +96,7 @@ def scale(ceiling: Ceiling) -> str:
         return ceiling.status
     if ceiling.status == LOCATED:
         return f"{ceiling.scale:.3g}"
-    return f"{'not up' if ceiling.beyond is None else 'never,'} to {ceiling.scale:.3g}"
+    return f"{'at least' if ceiling.beyond is None else 'never, to'} {ceiling.scale:.3g}"
 
 
 def _first(ceiling: Ceiling, kernels: int) -> tuple[str, str, str, str]:
