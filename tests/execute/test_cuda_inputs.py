@@ -106,7 +106,7 @@ def test_memory_that_runs_out_under_a_correct_kernel_says_nothing_of_it(inputs, 
     def full(request):
         raise torch.OutOfMemoryError("no room\nat all")
 
-    facts = SimpleNamespace(finite=True)
+    facts = SimpleNamespace(runs=True)
     inputs._kept[SPEC] = SimpleNamespace(
         resume=lambda: None,
         facts=lambda: facts,

@@ -29,7 +29,7 @@ from kernelassay.suite import suite_problems
 from kernelassay.timing import Replacement, Timing
 
 SPEC = official_inputs()[0]
-FACTS = SimpleNamespace(finite=True)
+FACTS = SimpleNamespace(runs=True)
 FIXED = Prepared([], Timing(0.5, 0.25))
 FAULT = cell.ILLEGAL_ADDRESS
 
@@ -159,8 +159,8 @@ def test_a_correct_kernel_that_hangs_makes_the_input_unusable(replies):
         replies([[FACTS, hung]], "a")
 
 
-def test_of_an_input_whose_reference_is_not_finite_there_is_nothing_but_the_facts(replies):
-    facts = SimpleNamespace(finite=False)
+def test_of_an_input_that_nothing_runs_on_there_is_nothing_but_the_facts(replies):
+    facts = SimpleNamespace(runs=False)
     (found,) = replies([[facts, results("a")]], "a")
     assert found == [facts]
 
