@@ -16,12 +16,12 @@ from kernelassay.campaign import machine
 
 
 def commit() -> str:
-    """The commit of this checkout, marked if the tree has changes."""
+    """The commit of this checkout, marked if the tree has changes other than results."""
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     changed = subprocess.run(
-        ["git", "status", "--porcelain", "--untracked-files=no"],
+        ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results"],
         capture_output=True,
         text=True,
         check=True,
