@@ -1,10 +1,10 @@
 """Exported programs decomposed to core ATen, without what torch would find out for each anew.
 
 ``ExportedProgram.run_decompositions`` looks through all operators each time to tell composite ones
-from others, and then gives five hundred of them twenty kernels each. That is three quarters of the
-time that it takes to trace a small module, and small modules are what a run traces at one shape
-after another. Here both are done once; kernels are put in place and taken away again by the table.
-This uses parts of torch that are its own business; a torch without them decomposes in its own time.
+from others, and then gives each of those many kernels. That is most of the time that it takes to
+trace a small module, and small modules are what a run traces at one shape after another. Here both
+are done once; kernels are put in place and taken away again by the table. This uses parts of torch
+that are its own business; a torch without them decomposes in its own time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from kernelassay.cli.selection import (
     console,
     emit_json,
     json_option,
+    problem_jobs_option,
     problem_options,
     sample_option,
     style_option,
@@ -47,13 +47,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Directory that keeps each problem's result; the same command takes up from there.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="the number of cores",
-    help="Problems tried at the same time, each in a worker process.",
-)
+@problem_jobs_option
 @json_option
 def admit(
     names: tuple[str, ...],

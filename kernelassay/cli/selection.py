@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,14 @@ def console() -> Console:
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document (stable, versioned)."
+)
+
+problem_jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="the number of cores",
+    help="Problems tried at the same time, each in a worker process.",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from kernelassay.cli.selection import (
     console,
     emit_json,
     json_option,
+    problem_jobs_option,
     problem_options,
     style_option,
 )
@@ -87,13 +87,7 @@ def vacuity(
     metavar="SCALE",
     help="Try no larger scale. Default: until nothing is finite.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="the number of cores",
-    help="Problems tried at the same time, each in a worker process.",
-)
+@problem_jobs_option
 @json_option
 def ceiling(
     names: tuple[str, ...],
