@@ -11,6 +11,8 @@ which neither executor saw the like.
 
 from __future__ import annotations
 
+import math
+import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -28,6 +30,8 @@ SYNCHRONIZATION = "synchronization"
 DEFINED = "where CUDA says what happens"
 NEAR = 0.1
 """Errors within this share of a tolerance are taken to fall on either side of it by rounding."""
+UNSET = -struct.unpack("<f", b"\xfe" * 4)[0]
+"""What the CPU executor finds in a variable that nothing set (``toolchain.py``), without sign."""
 
 CAUSES = (
     ("order-dependent", "the output depends on which thread comes first"),
@@ -82,6 +86,8 @@ def cause(one: Cell, other: Cell, tolerance: float) -> str:
     if OK not in (one.outcome, other.outcome) or one.outcome != other.outcome:
         return f"{one.outcome} on the CPU, {other.outcome} on the device"
     assert one.seen is not None and other.seen is not None
+    if one.seen is not None and math.isclose(one.seen.max_abs, UNSET, rel_tol=1e-6):
+        return "a variable that nothing set, which the CPU executor fills"
     errors = [cell.seen.critical_tolerance for cell in (one, other) if cell.seen is not None]
     if min(errors) >= tolerance * (1 - NEAR) and max(errors) <= tolerance * (1 + NEAR):
         return "the error is at the tolerance, rounding decides"

@@ -35,3 +35,15 @@ def test_a_difference_that_cuda_leaves_open_counts_and_is_set_apart(tmp_path, mo
     assert "0.01 where CUDA says what happens: 100.00% equal (29/29)" in said
     assert "other families: threads race for shared memory" in said
     assert "suite/p hidden guard-delete: threads race for shared memory (1)" in said
+
+
+def test_a_variable_that_nothing_set_is_told_by_what_the_cpu_fills_it_with(
+    tmp_path, monkeypatch, capsys
+):
+    filled = result("hidden", OFFICIAL[0], 1.694739530317379e38)
+    cpu = stored(tmp_path / "cpu", "cpu", filled)
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(cpu), str(stored(tmp_path / "g", "cuda"))])
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "suite/p hidden guard-delete: a variable that nothing set" in said

@@ -1,5 +1,7 @@
 """Scores follow from cells: buckets close, both axes have denominators, controls can veto."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -239,15 +241,45 @@ def test_an_audit_that_names_no_protocol_scores_those_whose_inputs_are_there(tmp
     store = session(tmp_path / "s")
     result = audit_sessions([store], None, 1e-2)
     assert [score.protocol for score in result.scores] == [V01.name, CURRENT.name]
-    where = "suite/p has no input verified-x3, verified-x0.01, verified-x-1"
+    where = "suite/p: no valid input verified-x3, verified-x0.01, verified-x-1"
     assert result.not_scored == {VERIFIED.name: where, VERIFIED_INPUTS_AT_V01.name: where}
     with pytest.raises(SessionError, match="inputs not measured: verified-x3"):
         audit_sessions([store], (VERIFIED,), 1e-2)
     plan = store.read_plan("suite/p")
     fewer = [record for record in plan["inputs"] if record["id"] != "official-4"]
     store.write_plan("suite/p", {**plan, "inputs": fewer})
-    with pytest.raises(SessionError, match="of no protocol: suite/p has no input official-4"):
+    with pytest.raises(SessionError, match="of no protocol: suite/p: no valid input official-4"):
         audit_sessions([store], None, 1e-2)
+
+
+def without_input(store, name):
+    """The session after its only problem has lost an input."""
+    (plan,) = store.plans()
+    fewer = [record for record in plan["inputs"] if record["id"] != name]
+    store.write_plan(plan["problem"]["id"], {**plan, "inputs": fewer})
+    return store
+
+
+def test_a_problem_without_a_protocols_input_is_set_aside_for_that_protocol_alone(tmp_path):
+    both = {"problems": {"suite/p": "d", "suite/q": "d"}}
+    one = session(tmp_path / "p", manifest=both)
+    other = without_input(session(tmp_path / "q", problem="suite/q", manifest=both), "official-4")
+    first_alone = replace(V01, name="first-alone", inputs=("official-0",))
+    result = audit_sessions([one, other], (V01, first_alone), 1e-2)
+    whole, narrow = result.scores
+    assert result.aside == {V01.name: {"suite/q": "no valid input official-4"}}
+    assert set(whole.by_problem) == {"suite/p"}
+    assert set(narrow.by_problem) == {"suite/p", "suite/q"}
+    assert narrow.by_problem["suite/q"].total == whole.detection.total
+    common = result.common
+    assert (common.problems, common.left_out) == (1, 0)
+    assert common.aside == {"suite/q": "kernelbench-v0.1: no valid input official-4"}
+    assert common.scores[V01.name].detection == whole.detection
+    assert common.scores["first-alone"].detection == narrow.by_problem["suite/p"]
+
+
+def test_one_protocol_has_no_common_ground(tmp_path):
+    assert audit_sessions([session(tmp_path / "s")], (V01,), 1e-2).common is None
 
 
 def audited(*stores, **options):

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay.analysis.audit import scorable
-from kernelassay.analysis.ground import ground
+from kernelassay.analysis.ground import fitting, ground
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import MutantFacts, Share, buckets, mutant_facts, score
 from kernelassay.analysis.subsumption import firsts, minimal
 from kernelassay.analysis.verdicts import ROWS_HINT, check_controls
+from kernelassay.errors import SessionError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import ProblemMatrix, load
 from kernelassay.mutation.rule import FAMILIES
@@ -150,7 +150,7 @@ def anatomy(sessions: Sequence[Session], tolerance: float, *, partial: bool = Fa
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
-    protocols, missing = scorable(matrices, of_session(sessions[0].manifest))
+    protocols, missing = _scorable(matrices, of_session(sessions[0].manifest))
     for matrix in matrices:
         check_controls(matrix)
     plans = session.finished_plans()
@@ -182,6 +182,25 @@ def anatomy(sessions: Sequence[Session], tolerance: float, *, partial: bool = Fa
         else "",
         hint=ROWS_HINT if implied else "",
     )
+
+
+def _scorable(
+    matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol]
+) -> tuple[list[Protocol], dict[str, str]]:
+    """The protocols that can be scored on every problem; why others cannot, on the first."""
+    aside = {protocol.name: fitting(matrices, protocol)[1] for protocol in protocols}
+    not_scored = {
+        name: "; ".join(f"{problem}: {why}" for problem, why in list(found.items())[:1])
+        for name, found in aside.items()
+        if found
+    }
+    left = [protocol for protocol in protocols if protocol.name not in not_scored]
+    if not left:
+        raise SessionError(
+            f"the session can score no protocol on all problems: {next(iter(not_scored.values()))}",
+            hint="`kernelassay audit` tells the problems that each can be scored on",
+        )
+    return left, not_scored
 
 
 def patterns(facts: Sequence[MutantFacts], protocols: Sequence[str]) -> tuple[Pattern, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay.analysis.ground import gap, require_matches
+from kernelassay.analysis.common import Common, common_ground
+from kernelassay.analysis.ground import fitting, require_matches
 from kernelassay.analysis.mechanism import MECHANISMS, Survival, survival
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import (
@@ -16,6 +17,7 @@ from kernelassay.analysis.score import (
     ProtocolScore,
     Share,
     buckets,
+    decided,
     mutant_facts,
     score,
     unproven,
@@ -64,8 +66,9 @@ class AuditResult:
 
     ``joined`` has the manifests of further sessions that were audited with it. ``cells`` counts
     those that were measured, ``implied`` the others. ``denominators`` leaves out the tolerances
-    that implied cells leave open. ``not_scored`` has the protocols that the session lacks inputs
-    of, with these inputs.
+    that implied cells leave open. ``aside`` has, by protocol, the problems that it cannot be scored
+    on and its figures are without, with the reasons; ``not_scored`` the protocols that can be
+    scored on none; ``common`` the scored ones where all of them can be.
     """
 
     session: str
@@ -87,7 +90,9 @@ class AuditResult:
     account_by_style: Mapping[str, Buckets]
     denominators: tuple[Denominator, ...]
     scores: tuple[ProtocolScore, ...]
+    aside: Mapping[str, Mapping[str, str]]
     not_scored: Mapping[str, str]
+    common: Common | None
     vacuous: Mapping[str, Mapping[str, Sequence[str]]]
     survivors: Mapping[str, Mapping[str, int]]
     mechanisms: Mapping[str, Survival]
@@ -113,24 +118,29 @@ def audit_sessions(
 ) -> AuditResult:
     """Score protocols on one session or several, or with ``partial`` on the finished problems.
 
-    ``None`` means those of the session. Of these, and with ``lenient`` of all, those that it cannot
-    score are told; else they are an error. Raises as
-    :class:`JoinedSessions`, :func:`matrix.load`, :func:`mutant_facts` and :func:`score`.
+    ``None`` means those of the session. Of these, and with ``lenient`` of all, those that it can
+    score on no problem are told; else they are an error. Raises as :class:`JoinedSessions`,
+    :func:`matrix.load`, :func:`mutant_facts` and :func:`score`.
     """
     session = JoinedSessions(sessions)
     matrices = load(session, partial=partial)
-    not_scored: dict[str, str] = {}
-    if protocols is None or lenient:
-        wanted = of_session(sessions[0].manifest) if protocols is None else protocols
-        protocols, not_scored = scorable(matrices, wanted)
-    require_matches(matrices, protocols)
+    wanted = of_session(sessions[0].manifest) if protocols is None else protocols
+    require_matches(matrices, wanted)
     implied = sum(int(matrix.implied.sum()) for matrix in matrices)
     plans = session.finished_plans()
-    facts = mutant_facts(matrices, protocols, tolerance)
-    scores = tuple(score(matrices, facts, p, tolerance) for p in protocols)
-    reasons = {p.name: survival(matrices, facts, p) for p in protocols}
-    for one in scores:
-        reasons[one.protocol].check(one)
+    facts = mutant_facts(matrices, (), tolerance)
+    found, not_scored = _scored(matrices, facts, wanted, tolerance)
+    if not_scored and protocols is not None and not lenient:
+        first = next(protocol for protocol in wanted if protocol.name in not_scored)
+        decided(matrices, facts, first)  # raises, with what to do about it
+    if not found:
+        raise SessionError(
+            "the session holds the inputs of no protocol:"
+            f" {next(iter(not_scored.values()), 'none is named')}",
+            hint="name one that it can score, with --protocol",
+        )
+    scores = tuple(one.score for one in found)
+    reasons = {one.score.protocol: one.survival for one in found}
     dropped = [fact for fact in facts if fact.rule in BARRIER_DROPS and fact.whole]
     unflagged = [fact for fact in dropped if not fact.flagged]
     return AuditResult(
@@ -164,8 +174,10 @@ def audit_sessions(
             if not any(unproven(matrix, t) for matrix in matrices)
         ),
         scores=scores,
+        aside={one.score.protocol: one.aside for one in found if one.aside},
         not_scored=not_scored,
-        vacuous={p.name: vacuous(matrices, p) for p in protocols},
+        common=common_ground(matrices, facts, [one.protocol for one in found]),
+        vacuous={one.score.protocol: one.vacuous for one in found},
         survivors={
             name: {reason: found.all.mechanisms[reason].count for reason in MECHANISMS}
             for name, found in reasons.items()
@@ -187,35 +199,38 @@ def sample_share(plans: Sequence[Mapping[str, Any]]) -> Share:
     return Share(sum(taken for taken, _ in counts), sum(total for _, total in counts))
 
 
-def scorable(
-    matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol]
-) -> tuple[list[Protocol], dict[str, str]]:
-    """The protocols that have their inputs and verdicts on every problem; why others do not.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What an audit tells of one protocol, on the problems that it can be scored on."""
 
-    Raises :class:`SessionError` if none is left.
-    """
-    left: list[Protocol] = []
+    protocol: Protocol
+    score: ProtocolScore
+    survival: Survival
+    vacuous: Mapping[str, Sequence[str]]
+    aside: Mapping[str, str]
+
+
+def _scored(
+    matrices: Sequence[ProblemMatrix],
+    facts: Sequence[MutantFacts],
+    protocols: Sequence[Protocol],
+    tolerance: float,
+) -> tuple[list[_Found], dict[str, str]]:
+    """Each protocol where it can be scored; of those that can nowhere, why not on the first."""
+    found: list[_Found] = []
     not_scored: dict[str, str] = {}
     for protocol in protocols:
-        why = next(filter(None, (_why_not(matrix, protocol) for matrix in matrices)), "")
-        if why:
-            not_scored[protocol.name] = why
-        else:
-            left.append(protocol)
-    if not left:
-        raise SessionError(
-            f"the session holds the inputs of no protocol: {not_scored[protocols[0].name]}",
-            hint="name one that it can score, with --protocol",
-        )
-    return left, not_scored
-
-
-def _why_not(matrix: ProblemMatrix, protocol: Protocol) -> str:
-    missing = protocol.missing_in(matrix.plan)
-    if missing:
-        return f"{matrix.problem} has no input {', '.join(missing)}"
-    open_verdicts = gap((matrix,), protocol)
-    return f"{open_verdicts.where}: {open_verdicts.what}" if open_verdicts else ""
+        fit, aside = fitting(matrices, protocol)
+        if not fit:
+            problem, why = next(iter(aside.items()))
+            not_scored[protocol.name] = f"{problem}: {why}"
+            continue
+        own = decided(fit, facts, protocol)
+        scored = score(fit, own, protocol, tolerance)
+        reasons = survival(fit, own, protocol)
+        reasons.check(scored)
+        found.append(_Found(protocol, scored, reasons, vacuous(fit, protocol), aside))
+    return found, not_scored
 
 
 def false_findings(matrices: Sequence[ProblemMatrix]) -> Share:

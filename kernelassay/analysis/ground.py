@@ -6,7 +6,7 @@ all, with the protocol and the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -108,18 +108,7 @@ def ground(
     proven = [fact for fact in facts if fact.witnessed and fact.problem in lost]
     fair = [f for f in proven if (f.problem, f.call, f.style) not in unfair]
     mutants = tuple((f.problem, f.id) for f in fair if f.id not in lost[f.problem])
-    variants = tuple(
-        (matrix.problem, record["id"])
-        for matrix in fit
-        for record in matrix.plan["benign"]
-        if not record["unsupported"] and record["id"] not in lost[matrix.problem]
-    )
-    originals = tuple(
-        (matrix.problem, name)
-        for matrix in fit
-        for name in exact_originals(matrix)
-        if name not in lost[matrix.problem]
-    )
+    variants, originals = correct(fit, lost)
     return Ground(
         matrices=tuple(fit),
         aside=tuple(aside),
@@ -129,6 +118,25 @@ def ground(
         set_aside=len(proven) - len(fair),
         lost=len(fair) - len(mutants),
     )
+
+
+def correct(
+    matrices: Iterable[ProblemMatrix], lost: Mapping[str, Container[str]]
+) -> tuple[Candidates, Candidates]:
+    """The benign variants and the kernels under mutation of some problems, without the lost."""
+    used = list(matrices)
+    variants = (
+        (matrix.problem, record["id"])
+        for matrix in used
+        for record in matrix.plan["benign"]
+        if not record["unsupported"]
+    )
+    originals = ((matrix.problem, name) for matrix in used for name in exact_originals(matrix))
+
+    def left(candidates: Iterable[tuple[str, str]]) -> Candidates:
+        return tuple((problem, name) for problem, name in candidates if name not in lost[problem])
+
+    return left(variants), left(originals)
 
 
 def rejected(
@@ -164,3 +172,21 @@ def gap(matrices: Iterable[ProblemMatrix], protocol: Protocol) -> Gap | None:
             except SessionError as error:
                 return Gap(protocol.name, error.what, error.where, error.hint)
     return None
+
+
+def fitting(
+    matrices: Iterable[ProblemMatrix], protocol: Protocol
+) -> tuple[list[ProblemMatrix], dict[str, str]]:
+    """The problems that a protocol has its inputs and its verdicts on; why it has not on others."""
+    fit: list[ProblemMatrix] = []
+    aside: dict[str, str] = {}
+    for matrix in matrices:
+        missing = protocol.missing_in(matrix.plan)
+        found = gap((matrix,), protocol)
+        if missing:
+            aside[matrix.problem] = f"no valid input {', '.join(missing)}"
+        elif found:
+            aside[matrix.problem] = found.what
+        else:
+            fit.append(matrix)
+    return fit, aside

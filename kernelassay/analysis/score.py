@@ -6,7 +6,7 @@ Both are computed from the kill matrix alone. Each figure carries its denominato
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -206,6 +206,24 @@ def problem_facts(
             whole=not bool(implied[row]),
             detected={name: bool(rows[row]) for name, rows in rejected.items()},
         )
+
+
+def decided(
+    matrices: Iterable[ProblemMatrix], facts: Iterable[MutantFacts], protocol: Protocol
+) -> list[MutantFacts]:
+    """The facts of the mutants of some problems, with the verdicts of one protocol.
+
+    Raises as :func:`verdicts.rejects`.
+    """
+    rejected = {
+        matrix.problem: dict(zip(matrix.candidates, rejects(matrix, protocol), strict=True))
+        for matrix in matrices
+    }
+    return [
+        replace(fact, detected={protocol.name: bool(rejected[fact.problem][fact.id])})
+        for fact in facts
+        if fact.problem in rejected
+    ]
 
 
 def unproven(matrix: ProblemMatrix, tolerance: float | None) -> list[str]:

@@ -53,6 +53,7 @@ def print_audit(console: Console, result: AuditResult) -> None:
         console.print(f"problems from a KernelBench checkout at {commit}")
     _accounts(console, result)
     _protocols(console, result)
+    _common(console, result)
     _families(console, result)
     print_mechanisms(console, result)
     _styles(console, result)
@@ -162,6 +163,30 @@ def _protocols(console: Console, result: AuditResult) -> None:
             percent(score.false_rejection),
         )
     console.print(table)
+
+
+def _common(console: Console, result: AuditResult) -> None:
+    """Protocols on the candidates that all are scored on; needless where these are the same."""
+    common = result.common
+    if common is None or len({(s.detection.total, s.originals.total) for s in result.scores}) < 2:
+        return
+    title = f"On one denominator: {common.problems} problems that all protocols are scored on"
+    table = Table(title=title, title_justify="left")
+    for column in ("protocol", "detected", "90% band of missed", "variants rejected", "originals"):
+        table.add_column(column)
+    for name, score in common.scores.items():
+        table.add_row(
+            name,
+            percent(score.detection),
+            _band(score.band),
+            percent(score.false_rejection),
+            percent(score.originals),
+        )
+    console.print(table)
+    if common.left_out:
+        console.print(
+            f"not in it: {common.left_out} witnessed mutants that some protocol is not scored on"
+        )
 
 
 def _band(band: tuple[float, float] | None) -> str:
@@ -282,6 +307,14 @@ def _notes(console: Console, result: AuditResult) -> None:
     for protocol, found in result.vacuous.items():
         for problem, what in found.items():
             console.print(f"note: {problem}: {', '.join(what)} pass {protocol}")
+    for name, problems in result.aside.items():
+        first, why = next(iter(problems.items()))
+        more = f", and {len(problems) - 1} more (--json lists them)" if len(problems) > 1 else ""
+        console.print(
+            f"note: {name} is scored on {result.problems - len(problems)} of {result.problems}"
+            f" problems, not on {first}: {why}{more}",
+            markup=False,
+        )
     for name, where in result.not_scored.items():
         console.print(f"not scored: {name}: {where}", markup=False)
     for problem, reason in result.refused.items():
