@@ -9,7 +9,8 @@ do with the reference: zeros, a copy of an input, noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,44 @@ class BlindBand:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How the largest undetectable error of a problem grows with one of its sizes.
+
+    As size ** ``exponent``, by least squares on logarithms, from ``smallest`` to ``largest``.
+    """
+
+    problem: str
+    size: str
+    smallest: int
+    largest: int
+    exponent: float
+
+
+def growth(bands: Sequence[BlindBand]) -> list[Growth]:
+    """The growth over the bands of each problem in which one size takes several values.
+
+    Bands that differ in other sizes too, or are unbounded, tell nothing and are left out.
+    """
+    groups: dict[tuple[str, str, Setting], dict[int, float]] = {}
+    for band in bands:
+        for name, value in band.overrides:
+            others = tuple(pair for pair in band.overrides if pair[0] != name)
+            if band.undetectable is not None:
+                group = groups.setdefault((band.problem, name, others), {})
+                group[value] = band.undetectable
+    return [
+        Growth(problem, name, min(found), max(found), _slope(found))
+        for (problem, name, _), found in groups.items()
+        if len(found) > 1
+    ]
+
+
+def _slope(found: Mapping[int, float]) -> float:
+    xs, ys = ([math.log(value) for value in values] for values in (found.keys(), found.values()))
+    return statistics.linear_regression(xs, ys).slope
 
 
 def blind_bands(

@@ -18,7 +18,7 @@ from kernelassay.analysis.ceiling import (
     Ceiling,
     ProblemCeilings,
 )
-from kernelassay.analysis.vacuity import BlindBand
+from kernelassay.analysis.vacuity import BlindBand, growth
 
 LOWEST = 5
 
@@ -51,6 +51,13 @@ def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) 
         )
     console.print(table)
     console.print("in brackets the smallest tolerance at which it passes", soft_wrap=True)
+    for one in growth(bands):
+        console.print(
+            f"{one.problem}: the undetectable error grows as {one.size}^{one.exponent:.2f}"
+            f" ({one.smallest} to {one.largest})",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _passes(accepted: bool | None, error: float | None) -> str:
