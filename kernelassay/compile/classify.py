@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelassay.compile import nvrtc
@@ -22,6 +22,7 @@ from kernelassay.compile.batch import (
     Reference,
     Refusal,
     Unit,
+    apart_as_whole,
     batch_size,
     batches,
     image_of,
@@ -329,6 +330,10 @@ class _Compilation:
         self._store(stillborn)
         self._note(stillborn)
         left = [part for part in units if part.key not in stillborn]
+        lone = self.found[own].lone
+        if original.definitions and not lone and not self.pool.one(apart_as_whole, reference):
+            left = [replace(part, definitions=()) for part in left]
+            reference = replace(reference, unit=replace(original, definitions=()))
         # By all texts, so that whoever has the same to do divides it the same way.
         size = batch_size(len(self.device.texts), self.jobs)
 
@@ -337,7 +342,7 @@ class _Compilation:
             unknown = [part for part in batch if part.key not in known]
             return known | self._kept(list(place_batch(worker, unknown, reference)))
 
-        work = batches(left, size, lone=self.found[own].lone)
+        work = batches(left, size, lone=lone)
         for images in self.pool.run(run, work, lambda batch: self.keys[batch[0].key]):
             self._note(images)
 

@@ -27,7 +27,7 @@ _SPECIFIERS = frozenset({"static", "inline", "extern", '"C"', "__host__"})
 _DEFINE = re.compile(r"#\s*define\s+([A-Za-z_]\w*)(\()?")
 _RESTRICT = frozenset({"__restrict__", "__restrict", "restrict"})
 # Macros whose expansion depends on the line they stand on.
-_LINE_BOUND = frozenset({"__LINE__", "assert"})
+LINE_BOUND = frozenset({"__LINE__", "assert"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def device_key(source: str) -> str:
     line number keeps its layout.
     """
     tokens = split(source).device_tokens
-    if any(token.text in _LINE_BOUND for token in tokens):
+    if any(token.text in LINE_BOUND for token in tokens):
         return device_text(source).rstrip()
     out: list[str] = []
     run: list[Token] = []

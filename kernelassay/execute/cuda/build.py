@@ -60,11 +60,10 @@ def build_cubins(
     pool = WorkerPool(jobs, cache_dir / SLOTS)
 
     def build(worker: Worker, units: Sequence[Unit]) -> dict[str, CubinImage | BuildFailure]:
-        known = {part.key: store.read(part.key) for part in units}  # others are at the same
-        unknown = [part for part in units if known[part.key] is None]
-        return {key: image for key, image in known.items() if image is not None} | store.write(
-            place_batch(worker, unknown)
-        )
+        read = {part.key: store.read(part.key) for part in units}  # others are at the same
+        known = {key: image for key, image in read.items() if image is not None}
+        unknown = [part for part in units if part.key not in known]
+        return known | store.write(place_batch(worker, unknown))
 
     for images in pool.run(build, batches(wanted, size), lambda units: f"cubin {units[0].key}"):
         built.update(images)
