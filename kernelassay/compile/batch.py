@@ -26,7 +26,13 @@ from kernelassay.compile.definitions import Definition, definitions
 from kernelassay.compile.identity import Cubin, digest
 from kernelassay.compile.lexing import DIRECTIVE, NAME, tokenize, unbalanced
 from kernelassay.compile.nvrtc import PRELUDE, SYNTAX_ONLY, first_error
-from kernelassay.compile.source import KernelSignature, device_text, kernel_signatures, macros
+from kernelassay.compile.source import (
+    KernelSignature,
+    device_text,
+    kernel_signatures,
+    macros,
+    split,
+)
 from kernelassay.compile.worker import Worker, WorkerDiedError
 
 BATCH = 24
@@ -129,7 +135,10 @@ class Image:
 def unit(key: str, source: str) -> Unit:
     """Prepare a source: its device text with the ``#include`` lines taken out."""
     text = device_text(source).rstrip()
-    tokens = tokenize(text)
+    parts = split(source)
+    # Blanking keeps bytes: characters of several bytes in the host function move what follows.
+    same_places = parts.launch_end == len(parts.tokens) or source.isascii()
+    tokens = parts.device_tokens if same_places else tokenize(text)
     includes = []
     for token in reversed(tokens):
         if token.kind == DIRECTIVE and _INCLUDE.match(token.text):
