@@ -128,9 +128,8 @@ def device_text(source: str) -> str:
     parts = split(source)
     start = parts.tokens[parts.launch_start].start
     end = parts.tokens[parts.launch_end - 1].end
-    blank = "".join(
-        char if char == "\n" else " " * len(char.encode()) for char in source[start:end]
-    )
+    lines = source[start:end].split("\n")
+    blank = "\n".join(" " * len(line.encode()) for line in lines)
     return source[:start] + blank + source[end:]
 
 
