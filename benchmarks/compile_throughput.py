@@ -10,7 +10,9 @@ of a run, each with one process per job and one piece of work per kernel and sty
 - *code generation*: some distinct ones from the start again: in batches by all processes, and a
   few of them each in a program of its own, in one process.
 
-Processes and compilers are started before the clock. All caches are empty.
+Processes and compilers are started before the clock. All caches are empty. Wall time is that of a
+machine with nothing else to do; CPU seconds, of our processes and the compilers', compare where it
+has, and are told by stage.
 
 Usage: python benchmarks/compile_throughput.py [--size 24 | --problems suite/relu ...] [--json]
 """
@@ -23,10 +25,12 @@ import json
 import multiprocessing
 import os
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,10 +74,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The mutants of a piece: how many there are of each status, and the texts of the distinct."""
+    """The mutants of a piece: how many there are of each status, and the texts of the distinct.
+
+    ``generation`` has the CPU seconds that it took to make them.
+    """
 
     counts: dict[str, int]
     texts: dict[str, str]
+    generation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,56 @@ class Built:
     images: int
     failures: int
     codes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds of some work: in NVRTC's front end alone, in all of NVRTC, in our process."""
+
+    front_end: float
+    code_generation: float
+    own: float
+
+
+class Meter:
+    """The CPU seconds that the compilers of this process have spent, by what was asked of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: Counter[bool] = Counter()
+
+    def start(self) -> None:
+        """Count every compilation from here on."""
+        compile_ = Worker.compile
+
+        def counted(
+            worker: Worker, program: str, extra: tuple[str, ...], seconds: float
+        ) -> nvrtc.Compilation:
+            made = compile_(worker, program, extra, seconds)
+            with self._lock:
+                self._asked[nvrtc.SYNTAX_ONLY in extra] += made.cpu_seconds
+            return made
+
+        Worker.compile = counted  # type: ignore[method-assign]
+
+    def read(self) -> Spent:
+        """What was spent so far."""
+        return Spent(self._asked[True], self._asked[False], time.process_time())
+
+
+METER = Meter()
+
+
+def metered(function: Callable[..., R], *arguments: Any) -> tuple[R, Spent]:
+    """A result, and what it took in this process, which does one thing at a time."""
+    before = METER.read()
+    result = function(*arguments)
+    after = METER.read()
+    return result, Spent(
+        after.front_end - before.front_end,
+        after.code_generation - before.code_generation,
+        after.own - before.own,
+    )
 
 
 def pieces_of(problem: Problem, styles: Sequence[str]) -> list[Piece]:
@@ -106,7 +164,9 @@ def pieces_of(problem: Problem, styles: Sequence[str]) -> list[Piece]:
 
 def identify(piece: Piece, cache: Path, jobs: int) -> Identified:
     """Generate the mutants of a piece and tell them apart."""
+    start = time.process_time()
     found = mutants(piece.source, problem=piece.problem, call=piece.call, style=piece.style).mutants
+    generation = time.process_time() - start
     pairs = [(mutant.id, mutant.source) for mutant in found]
     identities = classify(
         piece.source,
@@ -118,7 +178,7 @@ def identify(piece: Piece, cache: Path, jobs: int) -> Identified:
         cubins=True,
     )
     texts = {key: text for key, text in pairs if identities[key].status == DISTINCT}
-    return Identified(identities.counts(), texts)
+    return Identified(identities.counts(), texts, generation)
 
 
 def build(texts: dict[str, str], cache: Path, jobs: int, batch: int) -> Built:
@@ -140,6 +200,7 @@ def prepare() -> None:
     torch.set_num_threads(1)
     WorkerPool().one(_warm, None)
     collect_rarely()
+    METER.start()
 
 
 def _warm(worker: Worker, _: None) -> None:
@@ -148,12 +209,16 @@ def _warm(worker: Worker, _: None) -> None:
 
 def in_turn(
     pool: ProcessPoolExecutor, function: Callable[..., R], work: Iterable[tuple[Any, ...]]
-) -> tuple[list[R], float]:
-    """The results of all work, in order, and the seconds until the last one."""
+) -> tuple[list[R], float, Spent]:
+    """The results of all work, in order, the seconds until the last one, and what was spent."""
     start = time.perf_counter()
-    futures: list[Future[R]] = [pool.submit(function, *arguments) for arguments in work]
-    results = [future.result() for future in futures]
-    return results, time.perf_counter() - start
+    futures: list[Future[tuple[R, Spent]]] = [
+        pool.submit(metered, function, *arguments) for arguments in work
+    ]
+    done = [future.result() for future in futures]
+    seconds = time.perf_counter() - start
+    columns = zip(*(astuple(spent) for _, spent in done), strict=True)
+    return [result for result, _ in done], seconds, Spent(*map(sum, columns))
 
 
 def measure(problems: Sequence[Problem], styles: Sequence[str], jobs: int) -> dict[str, Any]:
@@ -166,23 +231,30 @@ def measure(problems: Sequence[Problem], styles: Sequence[str], jobs: int) -> di
         cache = Path(folder) / "run"
         cache.mkdir()
         share = min(JOBS_OF_A_PIECE, jobs)
-        found, preparation = in_turn(pool, pieces_of, [(p, styles) for p in problems])
+        found, preparation, _ = in_turn(pool, pieces_of, [(p, styles) for p in problems])
         pieces = sorted((piece for some in found for piece in some), key=lambda p: -len(p.source))
-        identified, identify_seconds = in_turn(
+        identified, identify_seconds, told_apart = in_turn(
             pool, identify, [(piece, cache, share) for piece in pieces]
         )
         counts = {status: sum(i.counts[status] for i in identified) for status in STATUSES}
         kept = kept_codes(cache)
-        built, build_seconds = in_turn(
+        built, build_seconds, built_with = in_turn(
             pool, build, [(i.texts, cache, share, BATCH) for i in identified]
         )
         compiled = kept_codes(cache) - kept
         texts = [pair for i in identified for pair in i.texts.items()]
-        batched, batched_seconds = in_turn(
-            pool, build, [(part, Path(folder) / "batched", 1, BATCH) for part in parts(texts, jobs)]
-        )
+        batches = [(part, Path(folder) / "batched", 1, BATCH) for part in parts(texts, jobs)]
+        batched, batched_seconds, _ = in_turn(pool, build, batches)
         lone = dict(spread(texts, LONE_MUTANTS))
-        (single,), single_seconds = in_turn(pool, build, [(lone, Path(folder) / "lone", 1, 1)])
+        (single,), single_seconds, _ = in_turn(pool, build, [(lone, Path(folder) / "lone", 1, 1)])
+    generation = sum(i.generation for i in identified)
+    cpu = {
+        "front_end": told_apart.front_end + built_with.front_end,
+        "identify": told_apart.code_generation,
+        "build": built_with.code_generation,
+        "generation": generation,
+        "rest": told_apart.own + built_with.own - generation,
+    }
     generated, distinct = sum(counts.values()), counts[DISTINCT]
     return {
         "problems": [problem.id for problem in problems],
@@ -198,6 +270,9 @@ def measure(problems: Sequence[Problem], styles: Sequence[str], jobs: int) -> di
             "compiled": compiled,
         },
         "distinct_per_s": distinct / (identify_seconds + build_seconds),
+        "cpu_seconds": cpu,
+        "cpu_seconds_per_distinct": sum(cpu.values()) / distinct,
+        "busy": sum(cpu.values()) / (identify_seconds + build_seconds) / jobs,
         "code_generation": {
             "batched": rate(sum(b.codes for b in batched), batched_seconds),
             "one_at_a_time": rate(single.codes, single_seconds),
@@ -233,6 +308,7 @@ def chosen(names: Sequence[str], size: int) -> list[Problem]:
 def report(result: dict[str, Any]) -> str:
     """The result as lines to read."""
     facts, counts, built = result["machine"], result["counts"], result["build"]
+    cpu = result["cpu_seconds"]
     batched, lone = result["code_generation"].values()
     return "\n".join(
         [
@@ -247,6 +323,11 @@ def report(result: dict[str, Any]) -> str:
             f"build          {built['seconds']:7.1f} s; {built['compiled']} codes compiled,"
             f" {built['images']} images, {built['failures']} failures",
             f"distinct mutants, identified and built: {result['distinct_per_s']:.1f} per second",
+            f"CPU seconds: front end {cpu['front_end']:.1f}, code generation to identify"
+            f" {cpu['identify']:.1f} and to build {cpu['build']:.1f}, generation of mutants"
+            f" {cpu['generation']:.1f}, rest {cpu['rest']:.1f}",
+            f"CPU seconds per distinct mutant: {result['cpu_seconds_per_distinct']:.3f};"
+            f" of wall time and processes: {result['busy']:.0%}",
             f"code generation in batches    {batched['codes']:5} codes {batched['seconds']:6.1f} s"
             f" {batched['per_s']:7.1f}/s",
             f"one at a time, one process    {lone['codes']:5} codes {lone['seconds']:6.1f} s"

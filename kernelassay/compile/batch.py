@@ -10,19 +10,29 @@ functions whose address is taken (linked into every kernel). The rule: sources o
 has either are compiled alone. The check: the original itself stands last in each batch, where any
 neighbour would shift it, and must have its lone digest, or the batch is redone one by one.
 
+A kernel that several sources of a batch have in common is compiled once
+(:mod:`kernelassay.compile.definitions`), with the last of them: so the original's, if it is there.
+
 The same batches serve to identify mutants and to launch them: see :class:`Place`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelassay.compile.definitions import Definition, definitions
 from kernelassay.compile.identity import Cubin, digest
 from kernelassay.compile.lexing import DIRECTIVE, NAME, tokenize, unbalanced
 from kernelassay.compile.nvrtc import PRELUDE, SYNTAX_ONLY, first_error
-from kernelassay.compile.source import KernelSignature, device_text, kernel_signatures, macros
+from kernelassay.compile.source import (
+    KernelSignature,
+    device_text,
+    kernel_signatures,
+    macros,
+    split,
+)
 from kernelassay.compile.worker import Worker, WorkerDiedError
 
 BATCH = 24
@@ -48,20 +58,36 @@ class Unit:
     takes_address: bool
     data: bool
     """Whether it looks as if its module had data; what shows in the module counts too."""
+    definitions: tuple[Definition, ...] = ()
+    """Its kernels, if there are several and another unit may have some of them in common."""
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """The names of its kernels, each once."""
-        return tuple(dict.fromkeys(signature.name for signature in self.signatures))
+        return _names(self.signatures)
+
+    def without(self, kernels: Collection[str]) -> str:
+        """The text with the definitions of some kernels blanked."""
+        text = self.text
+        for definition in self.definitions:
+            if definition.name in kernels:
+                start, end = definition.start, definition.end
+                blank = re.sub(r"[^\n]", " ", text[start:end])
+                text = text[:start] + blank + text[end:]
+        return text
+
+
+def _names(signatures: Sequence[KernelSignature]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(signature.name for signature in signatures))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the kernels of a unit are: in ``cubin``, read from ``image``, under a tag number."""
+    """Where the kernels of a unit are: in ``cubin``, read from ``image``, by name a tag number."""
 
     image: bytes
     cubin: Cubin
-    number: int
+    homes: Mapping[str, int]
     alone: bool
 
     def digest(self, part: Unit) -> str:
@@ -70,7 +96,7 @@ class Place:
 
     def functions(self, part: Unit) -> list[tuple[str, str]]:
         """The unit's kernels by their own name, and their names in the module."""
-        return [(name, linked(name, self.number)) for name in part.kernels]
+        return [(name, linked(name, self.homes[name])) for name in part.kernels]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +135,27 @@ class Image:
 def unit(key: str, source: str) -> Unit:
     """Prepare a source: its device text with the ``#include`` lines taken out."""
     text = device_text(source).rstrip()
-    tokens = tokenize(text)
+    parts = split(source)
+    # Blanking keeps bytes: characters of several bytes in the host function move what follows.
+    same_places = parts.launch_end == len(parts.tokens) or source.isascii()
+    tokens = parts.device_tokens if same_places else tokenize(text)
     includes = []
     for token in reversed(tokens):
         if token.kind == DIRECTIVE and _INCLUDE.match(token.text):
             includes.append(" ".join(token.text.split("//")[0].split()))
             text = text[: token.start] + " " * len(token.text) + text[token.end :]
+    signatures = kernel_signatures(source)
+    names = _names(signatures)
     return Unit(
         key=key,
         text=text,
         includes=tuple(reversed(includes)),
-        signatures=kernel_signatures(source),
+        signatures=signatures,
         macros=macros(source),
         balanced=unbalanced(tokens) is None,
         takes_address=_takes_address(tokens),
         data=any(token.text in _DATA for token in tokens),
+        definitions=definitions(tokens, names) if len(names) > 1 else (),
     )
 
 
@@ -145,16 +177,34 @@ def _takes_address(tokens: Sequence[tuple[str, str, int, int]]) -> bool:
     )
 
 
-def program(units: Sequence[tuple[int, Unit]]) -> str:
-    """The program that holds ``units``, each under its tag number."""
+Tagged = Sequence[tuple[int, Unit]]
+
+
+def program(units: Tagged, homes: Mapping[int, Mapping[str, int]] | None = None) -> str:
+    """The program that holds ``units``, each under its tag number.
+
+    ``homes`` tells with which unit each kernel of a unit is compiled; None: each with its own.
+    """
     includes = dict.fromkeys(line for _, part in units for line in part.includes)
     lines = [*includes]
     for number, part in units:
         lines.append(PRELUDE)  # again each time: the source before may have undefined a part of it
         lines += [f"#define {name} {linked(name, number)}" for name in part.kernels]
-        lines += [f"namespace ka{number:05d} {{", f'#line 1 "m{number:05d}"', part.text, "}"]
+        away = [name for name, home in (homes or {}).get(number, {}).items() if home != number]
+        text = part.without(away)
+        lines += [f"namespace ka{number:05d} {{", f'#line 1 "m{number:05d}"', text, "}"]
         lines += [f"#undef {name}" for name in (*part.kernels, *part.macros)]
     return "\n".join(lines) + "\n"
+
+
+def kernel_homes(units: Tagged) -> dict[int, dict[str, int]]:
+    """Which unit each kernel of a unit is compiled with: the last one that has it."""
+    last: dict[str, int] = {}
+    homes: dict[int, dict[str, int]] = {}
+    for number, part in reversed(units):
+        homes[number] = dict.fromkeys(part.kernels, number)
+        homes[number] |= {d.name: last.setdefault(d.key, number) for d in part.definitions}
+    return homes
 
 
 def linked(kernel: str, number: int) -> str:
@@ -217,7 +267,21 @@ def place_lone(worker: Worker, part: Unit) -> Place | Refusal:
     if not made.ok:
         errors = _front_end_errors(made.log) or _back_end_errors(made.log)
         return Refusal(errors.get(0, first_error(made.log)))
-    return Place(made.image, Cubin(made.image), 0, alone=True)
+    return Place(made.image, Cubin(made.image), dict.fromkeys(part.kernels, 0), alone=True)
+
+
+def apart_as_whole(worker: Worker, reference: Reference) -> bool:
+    """Whether each kernel of an original has the code without the others that it has with them."""
+    part = reference.unit
+    tagged = [(number, part) for number, _ in enumerate(part.kernels)]
+    home = {name: number for number, name in enumerate(part.kernels)}
+    try:
+        made = worker.compile(program(tagged, dict.fromkeys(home.values(), home)), (), _seconds(1))
+    except WorkerDiedError:
+        return False
+    if not made.ok:
+        return False
+    return Place(made.image, Cubin(made.image), home, alone=False).digest(part) == reference.digest
 
 
 def place_batch(
@@ -234,8 +298,9 @@ def place_batch(
     tagged = [*enumerate(units)]
     if reference is not None:
         tagged.append((_CANARY, reference.unit))
+    homes = kernel_homes(tagged)
     try:
-        made = worker.compile(program(tagged), (), _seconds(len(tagged)))
+        made = worker.compile(program(tagged, homes), (), _seconds(len(tagged)))
     except WorkerDiedError:
         yield from _place_halves(worker, units, reference)
         return
@@ -254,13 +319,14 @@ def place_batch(
         yield from ((part, place_lone(worker, part)) for part in units)
         return
     for number, part in enumerate(units):
-        yield part, Place(made.image, cubin, number, alone=False)
+        yield part, Place(made.image, cubin, homes[number], alone=False)
 
 
 def _as_alone(image: bytes, cubin: Cubin, reference: Reference | None) -> bool:
     if reference is None:
         return True
-    canary = Place(image, cubin, _CANARY, alone=False)
+    home = dict.fromkeys(reference.unit.kernels, _CANARY)
+    canary = Place(image, cubin, home, alone=False)
     return canary.digest(reference.unit) == reference.digest
 
 

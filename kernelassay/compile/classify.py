@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelassay.compile import nvrtc
@@ -22,6 +22,7 @@ from kernelassay.compile.batch import (
     Reference,
     Refusal,
     Unit,
+    apart_as_whole,
     batch_size,
     batches,
     image_of,
@@ -310,8 +311,7 @@ class _Compilation:
 
     def images(self) -> dict[str, Image]:
         """The image of every device text, by its key."""
-        known = self.cache.load(self.keys.values())
-        self.found = {key: known[kept] for key, kept in self.keys.items() if kept in known}
+        self.found = self._known(list(self.device.texts))
         missing = [key for key in self.device.texts if key not in self.found]
         if missing:
             self._compile(missing)
@@ -321,31 +321,49 @@ class _Compilation:
         own = self.device.own
         original = unit(own, self.device.texts[own])
         if own not in self.found:
-            self._placed([(original, self.pool.one(place_lone, original))])
+            self._note(self._kept([(original, self.pool.one(place_lone, original))]))
         if self.found[own].error:
             return
         reference = Reference(original, self.found[own].digest)
         units = [unit(key, self.device.texts[key]) for key in missing if key != own]
         stillborn = self.pool.one(stillborn_pass, units) if units else {}
-        self._add(stillborn)
+        self._store(stillborn)
+        self._note(stillborn)
         left = [part for part in units if part.key not in stillborn]
-        work = batches(left, batch_size(len(left), self.jobs), lone=self.found[own].lone)
+        lone = self.found[own].lone
+        if original.definitions and not lone and not self.pool.one(apart_as_whole, reference):
+            left = [replace(part, definitions=()) for part in left]
+            reference = replace(reference, unit=replace(original, definitions=()))
+        # By all texts, so that whoever has the same to do divides it the same way.
+        size = batch_size(len(self.device.texts), self.jobs)
 
-        def run(worker: Worker, batch: Sequence[Unit]) -> list[tuple[Unit, Place | Refusal]]:
-            return list(place_batch(worker, batch, reference))
+        def run(worker: Worker, batch: Sequence[Unit]) -> dict[str, Image]:
+            known = self._known([part.key for part in batch])  # others are at the same
+            unknown = [part for part in batch if part.key not in known]
+            return known | self._kept(list(place_batch(worker, unknown, reference)))
 
-        for made in self.pool.run(run, work):
-            self._placed(made)
+        work = batches(left, size, lone=lone)
+        for images in self.pool.run(run, work, lambda batch: self.keys[batch[0].key]):
+            self._note(images)
 
-    def _placed(self, made: Sequence[tuple[Unit, Place | Refusal]]) -> None:
-        """Note what became of units, and keep the code that can be launched."""
+    def _known(self, keys: Sequence[str]) -> dict[str, Image]:
+        """The images that the cache has, by key of the text."""
+        known = self.cache.load(self.keys[key] for key in keys)
+        return {key: known[self.keys[key]] for key in keys if self.keys[key] in known}
+
+    def _kept(self, made: Sequence[tuple[Unit, Place | Refusal]]) -> dict[str, Image]:
+        """The images of what became of units, kept like the code that can be launched."""
         if self.keep is not None:
             self.keep.write(_launchable(made, self.device.plain))
-        self._add({part.key: image_of(part, outcome) for part, outcome in made})
+        images = {part.key: image_of(part, outcome) for part, outcome in made}
+        self._store(images)
+        return images
 
-    def _add(self, images: Mapping[str, Image]) -> None:
-        self.found.update(images)
+    def _store(self, images: Mapping[str, Image]) -> None:
         self.cache.store({self.keys[key]: image for key, image in images.items()})
+
+    def _note(self, images: Mapping[str, Image]) -> None:
+        self.found.update(images)
         if self.progress is not None:
             self.progress(len(self.found), len(self.device.texts))
 

@@ -72,7 +72,7 @@ class CubinStore:
         self, made: Iterable[tuple[Unit, Place | Refusal]]
     ) -> dict[str, CubinImage | BuildFailure]:
         """Keep what became of units, except what is transient; the results by unit key."""
-        paths: dict[int, Path] = {}
+        paths: dict[bytes, Path] = {}
         results: dict[str, CubinImage | BuildFailure] = {}
         for part, outcome in made:
             if isinstance(outcome, Refusal):
@@ -82,13 +82,12 @@ class CubinStore:
                 if not outcome.transient:
                     self._keep(part.key, {"log": failure.log})
                 continue
-            place = id(outcome.image)
-            if place not in paths:
+            if outcome.image not in paths:
                 name = hashlib.blake2b(outcome.image, digest_size=16).hexdigest()
-                paths[place] = self.directory / f"{name}.cubin"
-                self._write_whole(paths[place], outcome.image)
+                paths[outcome.image] = self.directory / f"{name}.cubin"
+                self._write_whole(paths[outcome.image], outcome.image)
             image = CubinImage(
-                paths[place],
+                paths[outcome.image],
                 tuple(outcome.functions(part)),
                 tuple((s.name, tuple(kind for kind, _ in s.parameters)) for s in part.signatures),
             )

@@ -22,6 +22,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from kernelassay.errors import ToolchainError
@@ -34,6 +35,7 @@ _MODULE_DATA = (".nv.constant3", ".nv.constant4", ".nv.global.init", ".nv.global
 
 _SHT_RELA, _SHT_NOBITS, _SHT_REL = 4, 8, 9
 _STT_OBJECT, _STT_FUNC = 1, 2
+_CONSTANT_BANKS = 32  # more than any architecture has
 _STO_ENTRY = 0x10  # in st_other: the function is a kernel
 _FORMAT_SIZED = 4  # an .nv.info entry with a length and a payload
 _ATTRIBUTE_PARAM_CBANK, _ATTRIBUTE_EXTERNS = 0x0A, 0x0F
@@ -112,6 +114,30 @@ class Cubin:
                     Symbol(_text(image, base + name), info & 15, other, section_index, value, size)
                 )
 
+    @cached_property
+    def _relocating(self) -> dict[int, list[Section]]:
+        """By section, those that hold its relocations."""
+        found: dict[int, list[Section]] = {}
+        for section in self.sections:
+            if section.type in (_SHT_RELA, _SHT_REL):
+                found.setdefault(section.info, []).append(section)
+        return found
+
+    @cached_property
+    def resources(self) -> dict[int, list[tuple[int, Symbol, bytes]]]:
+        """By section, what its functions need: (attribute, function, value)."""
+        found: dict[int, list[tuple[int, Symbol, bytes]]] = {}
+        if ".nv.info" not in self.index:
+            return found
+        for form, attribute, payload in _attributes(self.sections[self.index[".nv.info"]].data):
+            if form != _FORMAT_SIZED or len(payload) < 8:
+                continue
+            (index,) = struct.unpack_from("<I", payload)
+            symbol = self.symbols[index] if index < len(self.symbols) else None
+            if symbol is not None and symbol.type == _STT_FUNC:
+                found.setdefault(symbol.section, []).append((attribute, symbol, payload[4:]))
+        return found
+
     def kernels(self) -> list[str]:
         """Names of the kernels, in symbol order."""
         return [s.name for s in self.symbols if s.type == _STT_FUNC and s.other & _STO_ENTRY]
@@ -119,9 +145,7 @@ class Cubin:
     def relocations(self, target: int) -> tuple[tuple[int, int, str, int], ...]:
         """(offset, type, symbol name less tag, addend) of one section, sorted."""
         found = []
-        for section in self.sections:
-            if section.info != target or section.type not in (_SHT_RELA, _SHT_REL):
-                continue
+        for section in self._relocating.get(target, ()):
             entry = _RELA if section.type == _SHT_RELA else _REL
             for offset, info, *addend in entry.iter_unpack(section.data):
                 name = untagged(self.symbols[info >> 32].name)
@@ -172,21 +196,12 @@ def _kernel_parts(cubin: Cubin, kernel: str) -> list[object]:
     ]
 
 
-def _resources(cubin: Cubin, kernel: str, code: int) -> list[object]:
+def _resources(cubin: Cubin, kernel: str, code: int) -> list[tuple[int, str, bytes]]:
     """Registers, frame and stack of the kernel and of the functions inside its code."""
-    if ".nv.info" not in cubin.index:
-        return []
-    found = []
-    for form, attribute, payload in _attributes(cubin.sections[cubin.index[".nv.info"]].data):
-        if form != _FORMAT_SIZED or len(payload) < 8:
-            continue
-        (index,) = struct.unpack_from("<I", payload)
-        symbol = cubin.symbols[index] if index < len(cubin.symbols) else None
-        if symbol is None or symbol.type != _STT_FUNC or symbol.section != code:
-            continue
-        place = "kernel" if symbol.name == kernel else str(symbol.value)
-        found.append((attribute, place, payload[4:]))
-    return sorted(found)  # type: ignore[return-value]
+    return sorted(
+        (attribute, "kernel" if symbol.name == kernel else str(symbol.value), value)
+        for attribute, symbol, value in cubin.resources.get(code, ())
+    )
 
 
 def _launch_attributes(cubin: Cubin, kernel: str) -> list[object]:
@@ -210,12 +225,16 @@ def _launch_attributes(cubin: Cubin, kernel: str) -> list[object]:
 def _storage(cubin: Cubin, kernel: str) -> list[object]:
     """Constant banks by content; shared and local memory by size."""
     found: list[object] = []
-    for index, section in enumerate(cubin.sections):
-        bank = re.fullmatch(r"\.nv\.constant(\d+)\." + re.escape(kernel), section.name)
-        if bank:
-            found.append(("constant", bank[1], section.data, cubin.relocations(index)))
-        elif section.name in (f".nv.shared.{kernel}", f".nv.local.{kernel}"):
-            found.append((section.name.split(".")[2], section.size, section.align))
+    for bank in range(_CONSTANT_BANKS):
+        index = cubin.index.get(f".nv.constant{bank}.{kernel}")
+        if index is not None:
+            data = cubin.sections[index].data
+            found.append(("constant", str(bank), data, cubin.relocations(index)))
+    for kind in ("shared", "local"):
+        index = cubin.index.get(f".nv.{kind}.{kernel}")
+        if index is not None:
+            section = cubin.sections[index]
+            found.append((kind, section.size, section.align))
     return sorted(found, key=repr)
 
 

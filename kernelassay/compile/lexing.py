@@ -53,6 +53,7 @@ _start, _end = attrgetter("start"), attrgetter("end")
 LOOKAHEAD = 4
 """A token depends on fewer characters than this past its end."""
 _KEPT_TEXTS = 6
+_NEAR = 0.95  # of a text shared with a kept one: no nearer is looked for
 _WORTH_KEEPING = 400  # characters; a shorter text is lexed at once
 _recent: tuple[tuple[str, tuple[Token, ...]], ...] = ()
 
@@ -75,10 +76,15 @@ def _tokens(text: str) -> tuple[Token, ...]:
     global _recent  # noqa: PLW0603
     if len(text) < _WORTH_KEEPING:
         return tuple(lexed(text))
-    best = max((_shared(text, near) for near, _ in _recent), default=(0, 0), key=sum)
-    if 2 * sum(best) > len(text):
-        near, known = next(pair for pair in _recent if _shared(text, pair[0]) == best)
-        return _relexed(text, near, known, *best)
+    best, chosen = (0, 0), None
+    for pair in _recent:
+        shared = _shared(text, pair[0])
+        if sum(shared) > sum(best):
+            best, chosen = shared, pair
+        if sum(best) > _NEAR * len(text):
+            break
+    if chosen is not None and 2 * sum(best) > len(text):
+        return _relexed(text, *chosen, *best)
     tokens = tuple(lexed(text))
     _recent = ((text, tokens), *_recent[: _KEPT_TEXTS - 1])
     return tokens

@@ -7,6 +7,7 @@ NVRTC can crash on a mutant, so mutants are compiled in worker processes
 from __future__ import annotations
 
 import importlib.util
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -88,11 +89,15 @@ _OWN_TRAITS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What NVRTC made of a program: an image (none in a syntax-only pass), or errors in the log."""
+    """What NVRTC made of a program: an image (none in a syntax-only pass), or errors in the log.
+
+    ``cpu_seconds`` are those of the process while NVRTC was at it.
+    """
 
     ok: bool
     image: bytes
     log: str
+    cpu_seconds: float
 
 
 @lru_cache(maxsize=1)
@@ -178,19 +183,21 @@ def compile_program(program: str, extra: tuple[str, ...] = ()) -> Compilation:
     if code != success:
         raise ToolchainError(f"NVRTC cannot make a program: {code}")
     try:
+        start = time.process_time()
         (code,) = nvrtc.nvrtcCompileProgram(handle, len(options), options)
+        spent = time.process_time() - start
         log = _log(nvrtc, handle)
         if code != success:
-            return Compilation(False, b"", f"{code.name}\n{log}")
+            return Compilation(False, b"", f"{code.name}\n{log}", spent)
         if SYNTAX_ONLY in extra:
-            return Compilation(True, b"", log)
+            return Compilation(True, b"", log, spent)
         code, size = nvrtc.nvrtcGetCUBINSize(handle)
         if code != success or size == 0:
             raise ToolchainError(f"NVRTC made no cubin: {code}")
         # bytes(n) is always a fresh object; a one-byte literal would be shared and overwritten.
         image = bytes(size + 8)
         nvrtc.nvrtcGetCUBIN(handle, image)
-        return Compilation(True, image[:size], log)
+        return Compilation(True, image[:size], log, spent)
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
 

@@ -4,6 +4,10 @@ Starting a worker takes longer than compiling a kernel, so a process keeps those
 Several processes compile at a time, each for a problem of its own, and none knows how many others
 there are: each would use all cores while it is alone, and its share while it is not. So every batch
 takes a *slot*, a locked file in a folder that they share; the system frees those of a dead process.
+
+Problems that have a kernel in common are often prepared at one time. So a piece of work with a name
+is *claimed*, by another locked file: who finds it taken does the rest first, and then finds in the
+cache what the other one made of it.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import hashlib
 import os
 import threading
 import time
@@ -25,6 +30,8 @@ from kernelassay.errors import ToolchainError
 T = TypeVar("T")
 R = TypeVar("R")
 POLL_SECONDS = 0.02
+CLAIM_BYTES = 2
+"""Of the digest that names a claim's file: few files, and two names rarely share one."""
 SLOTS = "compiler-slots"
 """The folder in a cache whose locks bound how many compilers work at a time."""
 
@@ -61,20 +68,50 @@ class WorkerPool:
                     self._busy.discard(worker)
                 _give_back(worker)
 
-    def run(self, function: Callable[[Worker, T], R], items: Sequence[T]) -> Iterator[R]:
+    def run(
+        self,
+        function: Callable[[Worker, T], R],
+        items: Sequence[T],
+        name: Callable[[T], str] | None = None,
+    ) -> Iterator[R]:
         """``function`` of a worker and each item, as they are done.
 
+        An item whose ``name`` is being worked on, by whoever has the same folder of slots, comes
+        last, when that is over: ``function`` looks itself whether anything is left to do.
         If it raises, or the caller stops, compilations under way are ended.
         """
+        put_off: list[T] = []
+        for item, made in self._round(function, items, name, wait=False):
+            if made is None:
+                put_off.append(item)
+            else:
+                yield made[0]
+        for _, made in self._round(function, put_off, name, wait=True):
+            assert made is not None
+            yield made[0]
+
+    def _round(
+        self,
+        function: Callable[[Worker, T], R],
+        items: Sequence[T],
+        name: Callable[[T], str] | None,
+        wait: bool,
+    ) -> Iterator[tuple[T, tuple[R] | None]]:
+        """Each item with its result, or None where another has claimed it."""
+
+        def turn(item: T) -> tuple[R] | None:
+            with self._claim("" if name is None else name(item), wait) as mine:
+                return (self.one(function, item),) if mine else None
+
         if self._jobs == 1 or len(items) <= 1:
             for item in items:
-                yield self.one(function, item)
+                yield item, turn(item)
             return
         with ThreadPoolExecutor(self._jobs) as pool:
-            futures = [pool.submit(self.one, function, item) for item in items]
+            futures = {pool.submit(turn, item): item for item in items}
             try:
                 for future in as_completed(futures):
-                    yield future.result()
+                    yield futures[future], future.result()
             except BaseException:
                 for future in futures:
                     future.cancel()
@@ -84,6 +121,27 @@ class WorkerPool:
                         worker.stop()
                 raise
 
+    @contextlib.contextmanager
+    def _claim(self, name: str, wait: bool) -> Iterator[bool]:
+        """Hold the work of this name; whether it is ours, which ``wait`` waits for."""
+        if self._slots is None or not name:
+            yield True
+            return
+        digest = hashlib.blake2b(name.encode(), digest_size=CLAIM_BYTES).hexdigest()
+        place = _folder(self._slots) / f"claim-{digest}"
+        while True:
+            handle = _locked(place)
+            if handle is not None or not wait:
+                break
+            if self._stopped:
+                raise ToolchainError("the compilation was stopped")
+            time.sleep(POLL_SECONDS)
+        try:
+            yield handle is not None
+        finally:
+            if handle is not None:
+                os.close(handle)
+
 
 @contextlib.contextmanager
 def slot(folder: Path | None, count: int) -> Iterator[None]:
@@ -91,8 +149,7 @@ def slot(folder: Path | None, count: int) -> Iterator[None]:
     if folder is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = _taken(folder, count)
+    handle = _taken(_folder(folder), count)
     try:
         yield
     finally:
@@ -103,23 +160,35 @@ def _taken(folder: Path, count: int) -> int:
     first = threading.get_ident() >> 12
     while True:
         for offset in range(count):
-            place = folder / f"{(first + offset) % count:03d}"
-            try:
-                handle = os.open(place, os.O_CREAT | os.O_RDWR, 0o666)
-            except OSError as error:
-                raise ToolchainError(
-                    f"the folder of compiler slots cannot be used: {error.strerror}",
-                    where=str(folder),
-                    hint="name another folder for images",
-                ) from error
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return handle
-            except BlockingIOError:
-                os.close(handle)
-            except OSError:  # a file system without locks: nothing limits
+            handle = _locked(folder / f"{(first + offset) % count:03d}")
+            if handle is not None:
                 return handle
         time.sleep(POLL_SECONDS)
+
+
+def _folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _locked(place: Path) -> int | None:
+    """A handle that locks the file at ``place`` until it is closed; None if another has one."""
+    try:
+        handle = os.open(place, os.O_CREAT | os.O_RDWR, 0o666)
+    except OSError as error:
+        raise ToolchainError(
+            f"the folder of compiler slots cannot be used: {error.strerror}",
+            where=str(place.parent),
+            hint="name another folder for images",
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except OSError:  # a file system without locks: nothing limits
+        pass
+    return handle
 
 
 def _borrow() -> Worker:

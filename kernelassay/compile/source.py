@@ -27,7 +27,7 @@ _SPECIFIERS = frozenset({"static", "inline", "extern", '"C"', "__host__"})
 _DEFINE = re.compile(r"#\s*define\s+([A-Za-z_]\w*)(\()?")
 _RESTRICT = frozenset({"__restrict__", "__restrict", "restrict"})
 # Macros whose expansion depends on the line they stand on.
-_LINE_BOUND = frozenset({"__LINE__", "assert"})
+LINE_BOUND = frozenset({"__LINE__", "assert"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,8 @@ def device_text(source: str) -> str:
     parts = split(source)
     start = parts.tokens[parts.launch_start].start
     end = parts.tokens[parts.launch_end - 1].end
-    blank = "".join(
-        char if char == "\n" else " " * len(char.encode()) for char in source[start:end]
-    )
+    lines = source[start:end].split("\n")
+    blank = "\n".join(" " * len(line.encode()) for line in lines)
     return source[:start] + blank + source[end:]
 
 
@@ -141,7 +140,7 @@ def device_key(source: str) -> str:
     line number keeps its layout.
     """
     tokens = split(source).device_tokens
-    if any(token.text in _LINE_BOUND for token in tokens):
+    if any(token.text in LINE_BOUND for token in tokens):
         return device_text(source).rstrip()
     out: list[str] = []
     run: list[Token] = []

@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -256,6 +258,33 @@ def test_two_workers_give_what_one_gives(kernel):
     one = classify(source, mutants)
     assert dict(classify(source, mutants, jobs=2)) == dict(one)
     assert one.counts() == {STILLBORN: 0, EQUIVALENT: 2, DUPLICATE: 3, DISTINCT: 3}
+
+
+@needs_nvrtc
+def test_two_that_have_the_same_to_do_compile_no_batch_twice(kernel, tmp_path, monkeypatch):
+    source = kernel("half_scale")
+    mutants = [
+        (str(number), mutant(source, "(x[i]) * factor", f"(x[i]) * {number}.0f"))
+        for number in range(30)
+    ]
+    healthy, batched, lock = Worker.compile, [], threading.Lock()
+
+    def counted(self, program, extra, seconds):
+        if "ka99999" in program:
+            with lock:
+                batched.append(program)
+        return healthy(self, program, extra, seconds)
+
+    monkeypatch.setattr(Worker, "compile", counted)
+
+    def run(_):
+        return classify(source, mutants, jobs=2, cache=tmp_path)
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(run, range(2))
+    assert dict(one) == dict(other)
+    assert one.counts()[DISTINCT] == 30
+    assert len(batched) == len(set(batched)) == 2
 
 
 @needs_nvrtc

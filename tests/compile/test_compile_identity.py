@@ -6,6 +6,7 @@ import pytest
 from kernelassay.compile import nvrtc
 from kernelassay.compile.batch import (
     Reference,
+    apart_as_whole,
     image_of,
     linked,
     place_batch,
@@ -120,6 +121,36 @@ def test_a_digest_from_a_shuffled_batch_is_the_lone_digest(kernel, worker, stem)
     batch = together(worker, units, original, reference.digest)
     assert batch == {part.key: lone(worker, part) for part in units}
     assert len({image.digest for image in batch.values()}) > 1
+
+
+def two_kernels(kernel):
+    """Two kernels and no module data, which a constant of the language is."""
+    return edit(kernel("two_step_sum"), ("constexpr int THREADS = 128;", "#define THREADS 128"))
+
+
+def test_a_kernel_in_common_is_compiled_once_and_keeps_every_digest(kernel, worker):
+    source = two_kernels(kernel)
+    original = unit("original", source)
+    expected = lone(worker, original).digest
+    changes = {
+        "second": [("v * scale", "v + scale")],
+        "first": [("v += x[i]", "v -= x[i]")],
+        "both": [("v * scale", "v - scale"), ("v += x[i]", "v -= x[i]")],
+        "helper": [("__shfl_down_sync", "__shfl_xor_sync")],
+    }
+    units = [unit(key, edit(source, *some)) for key, some in changes.items()]
+    placed = list(place_batch(worker, units, Reference(original, expected)))
+    assert {part.key: image_of(part, made) for part, made in placed} == {
+        part.key: lone(worker, part) for part in units
+    }
+    # Of the first kernel there are three texts, of the second four; the original has one of each.
+    assert len(placed[0][1].cubin.kernels()) == 3 + 4
+
+
+def test_a_kernel_without_the_others_has_the_code_it_has_with_them(kernel, worker):
+    original = unit("original", two_kernels(kernel))
+    assert apart_as_whole(worker, Reference(original, lone(worker, original).digest))
+    assert not apart_as_whole(worker, Reference(original, "the digest of other code"))
 
 
 def test_module_data_asks_for_a_program_of_its_own(kernel, worker):

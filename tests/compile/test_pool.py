@@ -95,3 +95,40 @@ def test_a_failure_ends_compilations_under_way_and_later_ones_have_other_workers
     with pytest.raises(RuntimeError, match="this one"):
         list(WorkerPool(2).run(work, ["long", "fails"]))
     assert list(WorkerPool().run(lambda w, p: w.compile(p, (), 60).ok, [EMPTY])) == [True]
+
+
+def test_what_another_is_at_comes_last_and_is_not_done_again(tmp_path):
+    names = [f"batch {number}" for number in range(8)]
+    kept, done, order, lock = {}, [], {}, threading.Lock()
+
+    def work(worker, item):
+        with lock:
+            if item in kept:
+                return kept[item]
+        time.sleep(0.01)
+        with lock:
+            done.append(item)
+            kept[item] = f"code of {item}"
+        return kept[item]
+
+    def run(pool):
+        order[pool] = list(pool.run(work, names, str))
+
+    pools = [WorkerPool(jobs, tmp_path, 8) for jobs in (1, 2, 3)]
+    threads = [threading.Thread(target=run, args=(pool,)) for pool in pools]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == names
+    assert [sorted(order[pool]) for pool in pools] == [[f"code of {n}" for n in names]] * 3
+
+
+def test_a_claim_ends_with_its_work_even_when_that_fails(tmp_path):
+    def fail(worker, item):
+        raise ToolchainError("no code")
+
+    pool = WorkerPool(1, tmp_path, 1)
+    with pytest.raises(ToolchainError, match="no code"):
+        list(pool.run(fail, ["batch"], str))
+    assert list(WorkerPool(1, tmp_path, 1).run(lambda _, item: item, ["batch"], str)) == ["batch"]

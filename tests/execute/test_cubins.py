@@ -85,7 +85,8 @@ def test_an_image_names_functions_that_its_module_has_and_their_parameters(tmp_p
             ("scale", ("const float*", "float*", "int", "float")),
             ("clear", ("float*", "long long")),
         )
-    assert len({linked for image in images.values() for _, linked in image.functions}) == 12
+    # Five of them have five ways to scale and one to clear, the last has another one to clear.
+    assert len({linked for image in images.values() for _, linked in image.functions}) == 5 + 2
 
 
 def test_a_kernel_has_the_same_code_in_a_batch_as_alone(tmp_path):

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from kernelassay.compile.batch import (
     BATCH,
-    Place,
-    Refusal,
     Unit,
     batch_size,
     batches,
@@ -60,12 +58,15 @@ def build_cubins(
     wanted = [part for part in units if part.signatures]
     size = batch_size(len(wanted), jobs, batch)
     pool = WorkerPool(jobs, cache_dir / SLOTS)
-    for made in pool.run(_built, batches(wanted, size)):
-        built.update(store.write(made))
+
+    def build(worker: Worker, units: Sequence[Unit]) -> dict[str, CubinImage | BuildFailure]:
+        read = {part.key: store.read(part.key) for part in units}  # others are at the same
+        known = {key: image for key, image in read.items() if image is not None}
+        unknown = [part for part in units if part.key not in known]
+        return known | store.write(place_batch(worker, unknown))
+
+    for images in pool.run(build, batches(wanted, size), lambda units: f"cubin {units[0].key}"):
+        built.update(images)
     for device, keys in missing.items():
         results.update(dict.fromkeys(keys, built[device]))
     return {key: results[key] for key in sources}
-
-
-def _built(worker: Worker, units: Sequence[Unit]) -> list[tuple[Unit, Place | Refusal]]:
-    return list(place_batch(worker, units))
