@@ -20,6 +20,7 @@ from published import OFFICIAL_BESIDE_SUITES, SUITES
 
 from kernelassay.analysis.score import Share
 from kernelassay.errors import KernelassayError
+from kernelassay.joined import JoinedSessions
 from kernelassay.session import Session
 from kernelassay.synthesis import choosers
 from kernelassay.synthesis.folds import HELD_OUT, parts
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(__doc__)
     try:
         stores = [Session.open(Path(name)) for name in names]
-        pools = pools_of(stores, Asked(tolerance=TOLERANCE), partial=True)
+        pools = pools_of(JoinedSessions(stores), Asked(tolerance=TOLERANCE), partial=True)
     except KernelassayError as error:
         sys.exit(f"error: {error}")
     mutants = [mutant for one in pools for mutant in one.mutants]

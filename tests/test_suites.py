@@ -1,6 +1,7 @@
 """Suites chosen on sessions: what may be in one, what it is scored on, what its inputs are for."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,7 +29,9 @@ ALL_WAYS = ("id", "rule", "family", "problem")
 
 
 def suites(root, *, partial=False, **asked):
-    return analyse([Session.open(root)], Asked(**asked), partial=partial)
+    store = Session.open(root)
+    wanted = Asked(**asked)
+    return analyse(store, pools_of(store, wanted, partial=partial), wanted)
 
 
 def chosen(result):
@@ -146,14 +149,14 @@ def test_a_mutant_held_out_does_not_help_to_choose_what_it_is_scored_on(tmp_path
     """Each is the only one of its problem that its input detects: greed cannot know it."""
     strays = {f"m{n}": {name: 1.0} for n, name in enumerate([HUGE, RAMP, SHAPE])}
     store = made(tmp_path / "s", strays=strays)
-    pools = pools_of([store], Asked())
+    pools = pools_of(store, Asked())
     alone = curve(pools, "greedy", "id", (9,)).detected[9]
     assert (alone.count, alone.total) == (0, 3)
     assert curve(pools, "greedy", "", (9,)).detected[9].count == 3
 
 
 def test_what_is_known_of_other_problems_chooses_for_one_without_known_mutants(tmp_path):
-    pools = pools_of([made(tmp_path / "s", problems=("suite/p", "suite/q"))], Asked())
+    pools = pools_of(made(tmp_path / "s", problems=("suite/p", "suite/q")), Asked())
     masks = tuple(np.full(len(one.mutants), one.problem == "suite/q") for one in pools)
     known = choosers.Known(pools, masks)
     assert choosers.greedy(known, 0, 2) == ()
@@ -161,6 +164,15 @@ def test_what_is_known_of_other_problems_chooses_for_one_without_known_mutants(t
     assert names[0] == HUGE
     assert set(names) == {HUGE, SHAPE, RAMP}
     assert choosers.smoothed(choosers.Known(pools[:1], masks[:1]), 0, 2) == ()
+
+
+def test_a_problem_of_which_no_input_may_be_chosen_stands_beside_others(tmp_path):
+    store = made(tmp_path / "s", problems=("suite/p", "suite/q"))
+    asked = Asked(barred=lambda plan, record: plan["problem"]["id"].removeprefix("suite/p"))
+    result = analyse(store, pools_of(store, asked), replace(asked, held_out=ALL_WAYS))
+    assert chosen(result) == [[HUGE, SHAPE], []]
+    assert (result.witnessed, result.reachable.count) == (12, 6)
+    assert all(share.total == 12 for one in result.curves for share in one.detected.values())
 
 
 def test_a_smoothed_choice_spends_its_whole_budget(tmp_path):
@@ -171,7 +183,7 @@ def test_a_smoothed_choice_spends_its_whole_budget(tmp_path):
 
 
 def test_a_recipe_stands_on_each_problem_for_inputs_that_it_has(tmp_path):
-    pools = pools_of([made(tmp_path / "s", problems=("suite/p", "suite/q"))], Asked())
+    pools = pools_of(made(tmp_path / "s", problems=("suite/p", "suite/q")), Asked())
     recipe = choosers.recipe(choosers.everything(pools), 9)
     assert recipe == ("values: huge", "sizes, official, forward, finite", "values: ramp")
     for one in pools:
@@ -248,6 +260,6 @@ def test_exchanges_never_lose_expected_weight():
 
 def test_a_stop_is_detected_as_a_wrong_output_is(tmp_path):
     assert STRAYS["ac05"] == {SHAPE: cell.TIMEOUT}
-    (one,) = pools_of([made(tmp_path / "s")], Asked())
+    (one,) = pools_of(made(tmp_path / "s"), Asked())
     row = [mutant.id for mutant in one.mutants].index("ac05")
     assert [n for n, hit in zip(one.inputs, one.detects[row], strict=True) if hit] == [SHAPE]

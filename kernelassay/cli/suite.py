@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +17,7 @@ from kernelassay.cli.selection import (
     session_options,
 )
 from kernelassay.errors import UsageError
+from kernelassay.problem import Problem
 
 
 @click.command()
@@ -45,6 +49,29 @@ from kernelassay.errors import UsageError
     help="Score on mutants kept from the choice: halves by id or rule, each family or problem in"
     " turn; may be repeated.",
 )
+@click.option(
+    "--expressible",
+    type=click.Choice(["hidden", "get-inputs"]),
+    help="Choose among the inputs that this format can express.",
+)
+@click.option(
+    "--export",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the suites into this folder, with a report of what each input is for.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["hidden", "get-inputs", "json"]),
+    help="As hidden tests of KernelBench-Verified (the folder is its hidden_tests), as text to"
+    " append to problem files, or as specs.",
+)
+@click.option(
+    "--kernelbench",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The checkout the session's problems came from.",
+)
 @json_option
 def suite(
     sessions: tuple[Path, ...],
@@ -54,6 +81,10 @@ def suite(
     budget: int,
     chooser: str,
     held_out: tuple[str, ...],
+    expressible: str | None,
+    directory: Path | None,
+    form: str | None,
+    kernelbench: Path | None,
     as_json: bool,
 ) -> None:
     """Choose the inputs that detect most mutants of a SESSION.
@@ -64,10 +95,14 @@ def suite(
     which a correct kernel is rejected, is never chosen. Several sessions of one
     campaign are taken together. Needs whole rows (`run --cells rows`).
     """
+    from kernelassay.joined import JoinedSessions
     from kernelassay.protocols import chosen
-    from kernelassay.report.suite import print_suites
+    from kernelassay.replay import find_problem
+    from kernelassay.report.suite import print_export, print_suites
     from kernelassay.session import Session
-    from kernelassay.synthesis.suites import Asked, analyse
+    from kernelassay.synthesis.export import export
+    from kernelassay.synthesis.expressible import bar
+    from kernelassay.synthesis.suites import Asked, analyse, pools_of
 
     protocols = chosen(names) or ()
     if len(protocols) > 1:
@@ -75,19 +110,35 @@ def suite(
             f"{len(protocols)} protocols, and one acceptance rule to choose for",
             hint="name one protocol, or none",
         )
+    if (directory is None) != (form is None):
+        raise UsageError("--export and --format go together", hint="give both, or neither")
+
+    def problem_of(plan: Mapping[str, Any]) -> Problem:
+        return find_problem(plan, kernelbench)
+
     asked = Asked(
         tolerance=tolerance,
         protocol=next(iter(protocols), None),
         held_out=tuple(dict.fromkeys(held_out)),
         chooser=chooser,
         budget=budget,
+        expressible=expressible or "",
     )
-    stores = [Session.open(root) for root in sessions]
-    result = analyse(stores, asked, partial=partial)
+    if expressible:
+        asked = replace(asked, barred=bar(expressible, problem_of))
+    session = JoinedSessions([Session.open(root) for root in sessions])
+    pools = pools_of(session, asked, partial=partial)
+    result = analyse(session, pools, asked)
+    written = None
+    if directory is not None and form is not None:
+        written = export(pools, result.suites, form, directory, problem_of)
     if as_json:
-        emit_json("suite", result.to_json())
+        exported = written.to_json() if written else None
+        emit_json("suite", {**result.to_json(), "exported": exported})
     else:
         print_suites(console(), result)
+        if written:
+            print_export(console(), written)
 
 
 COMMANDS = (suite,)

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from kernelassay.analysis.score import Share
 from kernelassay.report.tables import percent
+from kernelassay.synthesis.export import Export
+from kernelassay.synthesis.expressible import INEXPRESSIBLE
 from kernelassay.synthesis.suites import RECIPE, Curve, Optimum, ProblemCover, Suite, Suites
 
 NAMED = 4
@@ -182,9 +184,32 @@ def named(rules: Counter[str]) -> str:
     return ", ".join(f"{rule} {count}" for rule, count in order[:NAMED]) + more
 
 
+def print_export(console: Console, written: Export) -> None:
+    """What was written, and every input that was not, with the reason."""
+    files = [one for one in written.suites if one.path]
+    console.print(
+        f"{len(files)} files ({written.form}) and {written.report} in {written.directory}:"
+        f" {sum(len(one.inputs) for one in files)} inputs, which detect"
+        f" {sum(one.detected for one in files)} mutants",
+        markup=False,
+    )
+    for one in written.suites:
+        if not one.path:
+            console.print(f"no file: {one.problem}: no input of its suite can be expressed")
+        for name, why in one.left_out.items():
+            console.print(f"left out: {one.problem} {name}: {why}", markup=False)
+        for found in one.inputs:
+            if found.without:
+                text = f"without its {found.without}: {one.problem} {found.input}"
+                console.print(text, markup=False)
+
+
 def _kept_out(console: Console, result: Suites) -> None:
+    parts = {True: 2, False: 1}  # what cannot be expressed has a reason behind that
     reasons = Counter(
-        why.partition(":")[0] for one in result.problems for why in one.kept_out.values()
+        ": ".join(why.split(": ")[: parts[INEXPRESSIBLE in why]])
+        for one in result.problems
+        for why in one.kept_out.values()
     )
     for why, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
         console.print(f"not to choose from: {count} inputs: {why}", markup=False)

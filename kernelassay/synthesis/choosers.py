@@ -102,6 +102,8 @@ def smoothed(known: Known, at: int, budget: int) -> tuple[int, ...]:
     that detects what one does already thus has some worth, and the whole budget is used.
     """
     own = known.rows[at].astype(float)
+    if not own.shape[1]:
+        return ()
     others = known.elsewhere(at)
     weight = PRIOR if len(others) else 0.0
     prior = others.mean(axis=0) if len(others) else np.zeros(own.shape[1])

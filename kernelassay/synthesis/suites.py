@@ -12,11 +12,10 @@ import numpy as np
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import Share
 from kernelassay.errors import UsageError
-from kernelassay.joined import JoinedSessions
+from kernelassay.joined import Cells
 from kernelassay.matrix import load
 from kernelassay.mutation import RULES
 from kernelassay.protocols import Protocol
-from kernelassay.session import Session
 from kernelassay.synthesis import choosers, cover
 from kernelassay.synthesis.choosers import Known
 from kernelassay.synthesis.folds import HELD_OUT, parts
@@ -168,30 +167,28 @@ class Asked:
     expressible: str = ""
 
 
-def pools_of(
-    sessions: Sequence[Session], asked: Asked, *, partial: bool = False
-) -> tuple[Pool, ...]:
-    """The pools of one session or several, or with ``partial`` of the finished problems.
+def pools_of(session: Cells, asked: Asked, *, partial: bool = False) -> tuple[Pool, ...]:
+    """The pools of a session, or of several joined; with ``partial`` of the finished problems.
 
-    Raises as :class:`JoinedSessions`, :func:`matrix.load` and :func:`pool`, and
-    :class:`NothingToTestError` if there is nothing to choose.
+    Raises as :func:`matrix.load` and :func:`pool`, and :class:`NothingToTestError` if there is
+    nothing to choose.
     """
     protocol = asked.protocol or own_rule(asked.tolerance)
     found = tuple(
         pool(matrix, protocol, asked.tolerance, asked.barred)
-        for matrix in load(JoinedSessions(sessions), partial=partial)
+        for matrix in load(session, partial=partial)
     )
     require_mutants(found)
     return found
 
 
-def analyse(sessions: Sequence[Session], asked: Asked, *, partial: bool = False) -> Suites:
-    """The suites of sessions. Raises as :func:`pools_of`, and :class:`UsageError` for a budget of
-    less than one input."""
+def analyse(session: Cells, pools: Sequence[Pool], asked: Asked) -> Suites:
+    """The suites of a session, or of several joined, that :func:`pools_of` gave the pools of.
+
+    Raises :class:`UsageError` for a budget of less than one input.
+    """
     if asked.budget < 1:
         raise UsageError("a suite holds one input at least", hint="give a budget of 1 or more")
-    joined = JoinedSessions(sessions)
-    pools = pools_of(sessions, asked, partial=partial)
     known = choosers.everything(pools)
     covers = tuple(map(_cover, pools))
     ladder = _ladder(max(len(one.greedy) for one in covers))
@@ -201,14 +198,14 @@ def analyse(sessions: Sequence[Session], asked: Asked, *, partial: bool = False)
     official = sum(int(one.official.sum()) for one in pools)
     both = sum(int((one.official & one.detects.any(axis=1)).sum()) for one in pools)
     return Suites(
-        session=joined.name,
+        session=session.name,
         tolerance=asked.tolerance,
         protocol=protocol.name,
         rule="; ".join(sorted({protocol.rule_for(one.narrow_outputs).in_words() for one in pools})),
         expressible=asked.expressible,
         official_shapes=all(one.plan["problem"]["official_shape"] for one in pools),
-        unfinished=tuple(joined.unfinished()),
-        refused=tuple(p["problem"]["id"] for p in joined.finished_plans() if p["refused"]),
+        unfinished=tuple(session.unfinished()),
+        refused=tuple(p["problem"]["id"] for p in session.finished_plans() if p["refused"]),
         witnessed=witnessed,
         reachable=Share(reachable, witnessed),
         official=Share(official, witnessed),
