@@ -1,16 +1,18 @@
 """Suites chosen on a kill matrix, beside the published study of the same question.
 
-Usage: python benchmarks/suites_beside_published.py [--doubt] SESSION...
+Usage: python benchmarks/suites_beside_published.py [--doubt] [--splits] SESSION...
 
 Sessions of one campaign are read together, finished problems only. Detected are the mutants
 witnessed at 1e-2 that allclose at 1e-2 rejects on an input of the suite. Of ours the denominator is
 all witnessed mutants, and then those that any input of the pool detects. Published figures are
 facts of arXiv 2609.22220 (one H100, 152 problems, naive substrates): other mutants, other inputs.
-With --doubt: what other constants of the smoothed choice would give, all held out.
+With --doubt: what other constants of the smoothed choice would give, all held out. With --splits:
+halves divided in twenty ways, the mean and the least and greatest.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +31,7 @@ from kernelassay.synthesis.suites import SCORED, WITHOUT_PRIOR, Asked, curve, po
 
 BUDGETS = (1, 2, 3, 5)
 TOLERANCE = 1e-2
+SPLITS = 20
 DOUBTS, PRIORS = (0.02, 0.05, 0.1, 0.2, 0.3), (0.0, 10.0, 30.0)
 
 
@@ -71,9 +74,24 @@ def constants(pools: Sequence[Pool], ways: Sequence[str]) -> list[str]:
     return table(("doubt", "prior", "held out", *map(str, BUDGETS)), rows)
 
 
+def splits(pools: Sequence[Pool]) -> list[str]:
+    """What choosers detect of held-out halves, over many ways to halve."""
+    rows = []
+    for way in ("id", "rule"):
+        for chooser in SCORED:
+            found = [curve(pools, chooser, way, BUDGETS, f"{salt}") for salt in range(SPLITS)]
+            cells = []
+            for budget in BUDGETS:
+                rates = [100 * (one.detected[budget].rate or 0.0) for one in found]
+                mean = statistics.fmean(rates)
+                cells.append(f"{mean:.1f} ({min(rates):.1f} to {max(rates):.1f})")
+            rows.append((chooser, way, *cells))
+    return table(("chosen", "halves by", *map(str, BUDGETS)), rows)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Print all tables of the sessions named."""
-    names = [name for name in arguments if name != "--doubt"]
+    names = [name for name in arguments if name not in ("--doubt", "--splits")]
     if not names:
         sys.exit(__doc__)
     try:
@@ -93,6 +111,9 @@ def main(arguments: Sequence[str]) -> None:
     titles |= {way: f"held out by {way}" for way in ways}
     for way, title in titles.items():
         print("\n".join(["", title, "=" * len(title), *beside(pools, way)]))
+    if "--splits" in arguments:
+        title = f"{SPLITS} ways to halve: % detected of the half held out"
+        print("\n".join(["", title, "=" * len(title), *splits(pools)]))
     if "--doubt" in arguments:
         title = "the smoothed choice with other constants"
         print("\n".join(["", title, "=" * len(title), *constants(pools, ways)]))

@@ -1,5 +1,6 @@
 """Suites of a session beside the published ones: whose shares they are, and of what."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -46,6 +47,16 @@ def test_trying_other_constants_leaves_the_constants_as_they_are(tmp_path, monke
     assert kept == (choosers.DOUBT, choosers.PRIOR)
     assert found["held out by problem"]["smoothed"] == ["66.7%", "83.3%", "100.0%", "100.0%"]
     assert "0.1" in found["the smoothed choice with other constants"]
+
+
+def test_many_ways_to_halve_have_a_mean_within_their_bounds(tmp_path, monkeypatch, capsys):
+    made(tmp_path / "s", problems=("suite/p", "suite/q"))
+    found = printed(monkeypatch, capsys, "--splits", tmp_path / "s")
+    (rows,) = (rows for title, rows in found.items() if title.startswith("20 ways to halve"))
+    for cells in (rows["smoothed"], rows["greedy"]):
+        for cell in cells[1:]:
+            mean, least, most = map(float, re.fullmatch(r"(.+) \((.+) to (.+)\)", cell).groups())
+            assert least <= mean <= most <= 100
 
 
 def test_a_directory_that_is_no_session_ends_with_an_error(tmp_path, monkeypatch, capsys):

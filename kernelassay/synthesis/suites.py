@@ -15,6 +15,7 @@ from kernelassay.errors import UsageError
 from kernelassay.joined import Cells
 from kernelassay.matrix import load
 from kernelassay.mutation import RULES
+from kernelassay.oracle import Bools
 from kernelassay.protocols import Protocol
 from kernelassay.synthesis import choosers, cover
 from kernelassay.synthesis.choosers import Known
@@ -298,14 +299,19 @@ def _curves(
                     yield curve(pools, chooser, way, ladder)
 
 
-def curve(pools: Sequence[Pool], chooser: str, held_out: str, ladder: Sequence[int]) -> Curve:
-    """Score a chooser on all mutants, each with what was chosen without knowing its part."""
-    folds = parts(_mutants(pools), held_out) if held_out else ("",)
+def curve(
+    pools: Sequence[Pool], chooser: str, held_out: str, ladder: Sequence[int], salt: str = ""
+) -> Curve:
+    """Score a chooser on all mutants, each with what was chosen without knowing its part.
+
+    ``salt`` is that of the halves.
+    """
+    folds = parts(_mutants(pools), held_out, salt) if held_out else ("",)
     counts = dict.fromkeys(ladder, 0)
     taken = dict.fromkeys(ladder, 0)
     suites = 0
     for part in folds:
-        scored = [_in_part(one, held_out, part) for one in pools]
+        scored = [_in_part(one, held_out, part, salt) for one in pools]
         masks = tuple(~mask if held_out else mask for mask in scored)
         choose = _chooser(Known(tuple(pools), masks), chooser, ladder)
         for at, one in enumerate(pools):
@@ -351,10 +357,10 @@ def _chooser(
     return cut
 
 
-def _in_part(one: Pool, held_out: str, part: str) -> cover.Bools:
+def _in_part(one: Pool, held_out: str, part: str, salt: str) -> Bools:
     """The mutants of a pool in a part; all of them where nothing is held out. [mutants]."""
-    key = HELD_OUT[held_out] if held_out else lambda mutant: part
-    return np.array([key(mutant) == part for mutant in one.mutants], dtype=bool)
+    key = HELD_OUT[held_out] if held_out else lambda mutant, salt: part
+    return np.array([key(mutant, salt) == part for mutant in one.mutants], dtype=bool)
 
 
 def _mutants(pools: Iterable[Pool]) -> Iterator[Mutant]:
