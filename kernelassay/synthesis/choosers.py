@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ PRIOR = 10.0
 """As many known mutants of the problem itself count as much as all those of other problems."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Known:
     """The pools of a campaign, and of each the mutants that a chooser may look at. [mutants]."""
 
@@ -39,26 +39,34 @@ class Known:
         return tuple(p.detects[m] for p, m in zip(self.pools, self.masks, strict=True))
 
     @cached_property
+    def kinds(self) -> tuple[tuple[Bools, NDArray[np.float64]], ...]:
+        """The distinct ones of :attr:`rows`, sorted, and how many mutants are of each."""
+        return tuple(map(cover.kinds, self.rows))
+
+    @cached_property
     def by_trait(self) -> tuple[Mapping[str, NDArray[np.float64]], ...]:
-        """Of each pool and trait: the share of such inputs that detects each known mutant."""
+        """Of each pool and trait: the share of such inputs that detects each kind of mutant."""
         found = []
-        for columns, rows in zip(map(columns_by_trait, self.pools), self.rows, strict=True):
+        for columns, (rows, _) in zip(map(columns_by_trait, self.pools), self.kinds, strict=True):
             found.append({name: rows[:, some].mean(axis=1) for name, some in columns.items()})
         return tuple(found)
 
-    def elsewhere(self, at: int) -> NDArray[np.float64]:
+    def elsewhere(self, at: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The known mutants of all other problems, as if run on the inputs of pool ``at``.
 
         An input detects one as often as inputs of its trait do there; where there are none, as
-        often as inputs do at all. [mutants, inputs].
+        often as inputs do at all. Chances [kinds, inputs], and how many mutants are of each kind.
         """
         traits = [trait(record) for record in self.pools[at].records]
-        found = []
-        for other, (rows, shares) in enumerate(zip(self.rows, self.by_trait, strict=True)):
-            if other != at and rows.size:
+        found = [np.zeros((0, len(traits)))]
+        counts = [np.zeros(0)]
+        for other, (rows, count) in enumerate(self.kinds):
+            if other != at and rows.size and traits:
                 mean = rows.mean(axis=1)
+                shares = self.by_trait[other]
                 found.append(np.stack([shares.get(name, mean) for name in traits], axis=1))
-        return np.concatenate(found) if found else np.zeros((0, len(traits)))
+                counts.append(count)
+        return np.concatenate(found), np.concatenate(counts)
 
 
 def everything(pools: Sequence[Pool]) -> Known:
@@ -101,20 +109,25 @@ def smoothed(known: Known, at: int, budget: int) -> tuple[int, ...]:
     with d r(i): d is :data:`DOUBT` and r(i) the share of mutants that i detects. A second input
     that detects what one does already thus has some worth, and the whole budget is used.
     """
-    own = known.rows[at].astype(float)
-    if not own.shape[1]:
-        return ()
-    others = known.elsewhere(at)
-    weight = PRIOR if len(others) else 0.0
-    prior = others.mean(axis=0) if len(others) else np.zeros(own.shape[1])
-    if len(own) + weight == 0:
-        return ()
-    rates = (own.sum(axis=0) + weight * prior) / (len(own) + weight)
-    chances = np.concatenate([own, others]) * (1.0 - DOUBT) + DOUBT * rates
-    weights = np.concatenate(
-        [np.ones(len(own)), np.full(len(others), weight / max(1, len(others)))]
-    )
+    chances, weights = _unknown(known, at, DOUBT, PRIOR)
     return cover.exchanged(chances, weights, cover.greedy_expected(chances, weights, budget))
+
+
+@lru_cache(maxsize=1)
+def _unknown(
+    known: Known, at: int, doubt: float, prior: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The kinds of unknown mutants of a problem: chances [kinds, inputs], and weights [kinds]."""
+    own, counts = known.kinds[at]
+    others, many = known.elsewhere(at)
+    weight = prior if len(others) else 0.0
+    shares = many / many.sum() if len(others) else many
+    total = counts.sum() + weight
+    if total == 0:
+        return np.zeros((0, own.shape[1])), np.zeros(0)
+    rates = (counts @ own + weight * (shares @ others)) / total
+    chances = np.concatenate([own, others]) * (1.0 - doubt) + doubt * rates
+    return chances, np.concatenate([counts, weight * shares])
 
 
 CHOOSERS: Mapping[str, Chooser] = {

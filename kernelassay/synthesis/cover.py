@@ -85,36 +85,40 @@ def exact(hits: Bools, costs: NDArray[np.int64], budget: int) -> tuple[int, ...]
     Two integer programs (HiGHS): the rows hit, then the cost at as many. Ascending. Raises
     :class:`KernelassayError` if the solver does not prove an optimum.
     """
-    kinds, counts = _kinds(hits)
-    if not kinds.size or budget < 1:
+    rows, counts = _live_kinds(hits)
+    if not rows.size or budget < 1:
         return ()
     best = covered(hits, greedy(hits, budget))
     if best < counts.sum():
-        best = covered(hits, _solve(kinds, counts, budget, objective=None, floor=None))
-    return _solve(kinds, counts, budget, objective=costs.astype(float), floor=best)
+        best = covered(hits, _solve(rows, counts, budget, objective=None, floor=None))
+    return _solve(rows, counts, budget, objective=costs.astype(float), floor=best)
 
 
 def cheapest(hits: Bools, costs: NDArray[np.int64]) -> tuple[int, ...]:
     """The columns of least total cost that hit every row that any column hits. Ascending."""
-    kinds, counts = _kinds(hits)
-    if not kinds.size:
+    rows, counts = _live_kinds(hits)
+    if not rows.size:
         return ()
     everything = int(counts.sum())
-    return _solve(kinds, counts, hits.shape[1], objective=costs.astype(float), floor=everything)
+    return _solve(rows, counts, hits.shape[1], objective=costs.astype(float), floor=everything)
 
 
-def _kinds(hits: Bools) -> tuple[Bools, NDArray[np.int64]]:
-    """The distinct rows that some column hits, sorted, and how many there are of each."""
-    live = hits[hits.any(axis=1)]
-    if not live.size:
-        return np.zeros((0, hits.shape[1]), dtype=bool), np.zeros(0, dtype=np.int64)
-    kinds, counts = np.unique(live, axis=0, return_counts=True)
-    return np.asarray(kinds), np.asarray(counts, dtype=np.int64)
+def kinds(hits: Bools) -> tuple[Bools, NDArray[np.float64]]:
+    """The distinct rows, sorted, and how many there are of each."""
+    if not hits.size:
+        return np.zeros((0, hits.shape[1]), dtype=bool), np.zeros(0)
+    found, counts = np.unique(hits, axis=0, return_counts=True)
+    return np.asarray(found), np.asarray(counts, dtype=float)
+
+
+def _live_kinds(hits: Bools) -> tuple[Bools, NDArray[np.float64]]:
+    """:func:`kinds` of the rows that some column hits."""
+    return kinds(hits[hits.any(axis=1)])
 
 
 def _solve(
-    kinds: Bools,
-    counts: NDArray[np.int64],
+    rows: Bools,
+    counts: NDArray[np.float64],
     budget: int,
     *,
     objective: NDArray[np.float64] | None,
@@ -128,22 +132,22 @@ def _solve(
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array, hstack, identity
 
-    every = np.zeros(kinds.shape[1]) if objective is None else objective
-    left = _undominated(kinds, every)
-    kinds, price = kinds[:, left], every[left]
-    rows, columns = kinds.shape
+    every = np.zeros(rows.shape[1]) if objective is None else objective
+    left = _undominated(rows, every)
+    hits, price = rows[:, left], every[left]
+    many, columns = hits.shape
     none = np.zeros(columns)
-    hit = hstack([csr_array(kinds.astype(float)), -identity(rows)], format="csr")
+    hit = hstack([csr_array(hits.astype(float)), -identity(many)], format="csr")
     limits = [
         LinearConstraint(hit, lb=0.0),
-        LinearConstraint(np.concatenate([np.ones(columns), np.zeros(rows)]), ub=budget),
+        LinearConstraint(np.concatenate([np.ones(columns), np.zeros(many)]), ub=budget),
     ]
     if floor is not None:
         limits.append(LinearConstraint(np.concatenate([none, counts]), lb=floor))
-    goal = -counts.astype(float) if objective is None else np.zeros(rows)
+    goal = -counts if objective is None else np.zeros(many)
     found = milp(
         np.concatenate([price, goal]),
-        integrality=np.concatenate([np.ones(columns), np.zeros(rows)]),
+        integrality=np.concatenate([np.ones(columns), np.zeros(many)]),
         bounds=Bounds(0.0, 1.0),
         constraints=limits,
         options={"mip_rel_gap": 0.0},
@@ -155,16 +159,16 @@ def _solve(
         )
     chosen = np.flatnonzero(found.x[:columns] > 0.5)
     assert len(chosen) <= budget, chosen
-    assert floor is None or int(counts @ kinds[:, chosen].any(axis=1)) >= floor, chosen
+    assert floor is None or int(counts @ hits[:, chosen].any(axis=1)) >= floor, chosen
     return tuple(int(at) for at in left[chosen])
 
 
-def _undominated(kinds: Bools, price: NDArray[np.float64]) -> NDArray[np.intp]:
+def _undominated(rows: Bools, price: NDArray[np.float64]) -> NDArray[np.intp]:
     """The columns to choose from: no other hits all that one does, and more, or for less.
 
     Of columns alike in both the first is left. Some optimum has none of the others.
     """
-    hit = kinds.astype(np.int64)
+    hit = rows.astype(np.int64)
     within = (hit.T @ (1 - hit)) == 0  # (a, b): b hits all that a hits
     no_dearer = price[None, :] <= price[:, None]
     alike = within & within.T & (price[None, :] == price[:, None])
