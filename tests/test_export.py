@@ -222,6 +222,20 @@ def test_conditions_of_a_run_are_told():
     assert conditions(InputSpec("one", "shape", 1)) == ""
 
 
+@pytest.mark.parametrize(
+    ("group", "overrides", "expected"),
+    [
+        ("official", (), "draws of the device"),
+        ("targeted", (), ""),
+        ("protocol", (("rows", 3),), ""),
+    ],
+)
+def test_what_was_drawn_on_a_device_is_told_to_be_drawn_otherwise(group, overrides, expected):
+    spec = InputSpec("one", group, 1, overrides=overrides)
+    assert conditions(spec, device_drawn=True) == expected
+    assert conditions(spec) == ""
+
+
 # ---- files -------------------------------------------------------------------------------------
 
 SPECS = {
@@ -394,6 +408,18 @@ def test_a_suite_of_which_nothing_can_be_expressed_is_an_error(session, tmp_path
     store.write_plan("kernelbench-1/7_Scaled", made)
     assert run(session, tmp_path / "other", "hidden", *arguments) == 4
     assert "no input of any suite" in capsys.readouterr().err
+
+
+def test_a_file_says_which_of_its_inputs_a_gpu_run_drew_itself(session, problem, tmp_path, capsys):
+    manifest = json.loads((session / "manifest.json").read_text())
+    manifest["cuda"] = {"draw": "device", "tf32": False}
+    (session / "manifest.json").write_text(json.dumps(manifest))
+    assert run(session, tmp_path / "out", "hidden", "--choose", "smoothed", "--budget", "8") == 0
+    printed = capsys.readouterr().out
+    assert f"without its draws of the device: {problem.id} official-0" in printed
+    assert f"draws of the device: {problem.id} {HUGE}" not in printed
+    text = (tmp_path / "out" / "level1" / "7_hidden.py").read_text()
+    assert "measured under draws of the device" in text
 
 
 def test_a_problem_without_a_file_is_named(session, problem, tmp_path, capsys):

@@ -131,7 +131,8 @@ def suite(
     result = analyse(session, pools, asked)
     written = None
     if directory is not None and form is not None:
-        written = export(pools, result.suites, form, directory, problem_of)
+        drawn = (session.sessions[0].manifest.get("cuda") or {}).get("draw") == "device"
+        written = export(pools, result.suites, form, directory, problem_of, device_drawn=drawn)
     if as_json:
         exported = written.to_json() if written else None
         emit_json("suite", {**result.to_json(), "exported": exported})

@@ -94,6 +94,7 @@ class _Entry:
     shapes: Sequence[Sequence[int]]
     digest: str
     objection: str
+    without: str
 
     @property
     def table(self) -> dict[str, Any]:
@@ -109,9 +110,12 @@ def export(
     form: str,
     directory: Path,
     problem_of: ProblemOf,
+    *,
+    device_drawn: bool = False,
 ) -> Export:
     """Write the suites of some pools into a folder, in one of ``expressible.FORMATS``.
 
+    ``device_drawn`` is as for ``expressible.conditions``.
     Raises :class:`UsageError` for a file that is there and is none of these, before any is written,
     and :class:`NothingToTestError` if no input of any suite can be expressed.
     """
@@ -120,7 +124,7 @@ def export(
     sections: list[str] = []
     for pool, suite in zip(pools, suites, strict=True):
         problem = problem_of(pool.plan)
-        entries = _entries(pool, suite, form, problem)
+        entries = _entries(pool, suite, form, problem, device_drawn)
         kept = [entry for entry in entries if not entry.objection]
         path = _path(form, problem) if kept else ""
         if kept:
@@ -131,7 +135,7 @@ def export(
             ExportedSuite(
                 problem=problem.id,
                 path=path,
-                inputs=tuple(Expressed(e.spec.id, _without(form, e.spec)) for e in kept),
+                inputs=tuple(Expressed(e.spec.id, e.without) for e in kept),
                 detected=detected,
                 left_out={e.spec.id: e.objection for e in entries if e.objection},
             )
@@ -147,14 +151,17 @@ def export(
     return Export(str(directory), form, REPORT, tuple(written))
 
 
-def _entries(pool: Pool, suite: Suite, form: str, problem: Problem) -> list[_Entry]:
+def _entries(
+    pool: Pool, suite: Suite, form: str, problem: Problem, device_drawn: bool
+) -> list[_Entry]:
     records = dict(zip(pool.inputs, pool.records, strict=True))
     found = []
     for purpose in suite.inputs:
         record = records[purpose.input]
         spec = InputSpec.from_json(record["spec"])
         why = objection(form, problem, spec)
-        found.append(_Entry(purpose, spec, record["shapes"], record["digest"], why))
+        without = "" if form == JSON else conditions(spec, device_drawn=device_drawn)
+        found.append(_Entry(purpose, spec, record["shapes"], record["digest"], why, without))
     return found
 
 
@@ -162,10 +169,6 @@ def _path(form: str, problem: Problem) -> str:
     if form == HIDDEN:
         return f"level{problem.level}/{number(problem)}_hidden.py"
     return f"{slug(problem.id)}{'_get_inputs.py' if form == GET_INPUTS else '.json'}"
-
-
-def _without(form: str, spec: InputSpec) -> str:
-    return "" if form == JSON else conditions(spec)
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
@@ -202,8 +205,8 @@ def _purpose(entry: _Entry) -> list[str]:
     lines = [f"{entry.spec.id}: {what or entry.spec.transform}; detects {entry.purpose.detects}"]
     if alone:
         lines.append(f"alone detects {len(entry.purpose.alone)}: {alone}")
-    if told := conditions(entry.spec):
-        lines.append(f"measured under {told}, which this file cannot ask for")
+    if entry.without:
+        lines.append(f"measured under {entry.without}, which this file cannot ask for")
     return lines
 
 
@@ -313,8 +316,8 @@ def _section(written: ExportedSuite, suite: Suite, entries: Sequence[_Entry]) ->
         lines.append(f"- **{entry.spec.id}**: detects {entry.purpose.detects}")
         if entry.objection:
             lines[-1] += f". LEFT OUT: {entry.objection}"
-        elif told := next((e.without for e in written.inputs if e.input == entry.spec.id), ""):
-            lines[-1] += f"; measured under {told}, which the format cannot ask for"
+        elif entry.without:
+            lines[-1] += f"; measured under {entry.without}, which the format cannot ask for"
         lines += [f"  - alone: `{one.mutant}` {one.rule}: {one.bug}" for one in entry.purpose.alone]
     return "\n".join([*lines, ""])
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernelassay.inputs import GIVEN, InputSpec
+from kernelassay.inputs import CHECKERS, GIVEN, InputSpec
 from kernelassay.problem import Problem
 from kernelassay.synthesis.pool import Barred
 
@@ -66,11 +66,18 @@ def bar(form: str, problem_of: Callable[[Mapping[str, Any]], Problem]) -> Barred
     return barred
 
 
-def conditions(spec: InputSpec) -> str:
-    """The conditions of a run that an input was measured under and no format has; may be empty."""
+def conditions(spec: InputSpec, *, device_drawn: bool = False) -> str:
+    """The conditions that an input was measured under and no format has; may be empty.
+
+    ``device_drawn`` tells that a run drew on its device what checkers draw at a problem's own
+    sizes: a format draws on the CPU, the same distribution in another stream.
+    """
     told = {"thread order": (spec.order, USUAL.order)}
     told["surroundings"] = (spec.surroundings, USUAL.surroundings)
-    return ", ".join(f"{name} {value}" for name, (value, usual) in told.items() if value != usual)
+    found = [f"{name} {value}" for name, (value, usual) in told.items() if value != usual]
+    if device_drawn and spec.group in CHECKERS and not spec.overrides:
+        found.append("draws of the device")
+    return ", ".join(found)
 
 
 def sizes(problem: Problem, spec: InputSpec) -> Mapping[str, int]:
