@@ -66,7 +66,7 @@ UNRUN = [
 ]
 
 
-def plan(problem="suite/p", strays=STRAYS, official_shape=True):
+def plan(problem="suite/p", strays=STRAYS, official_shape=True, benign=(), refused=()):
     return {
         "problem": {"id": problem, "official_shape": official_shape},
         "refused": "",
@@ -86,10 +86,12 @@ def plan(problem="suite/p", strays=STRAYS, official_shape=True):
                 "spec": {
                     "transform": TRANSFORMS.get(name, "official"),
                     "overrides": {"rows": 3} if group == "shape" else {},
+                    "order": "forward",
+                    "surroundings": "finite",
                 },
                 "shapes": [[ELEMENTS.get(name, 12)], [2, 2]],
-                "valid": True,
-                "reason": "",
+                "valid": name not in refused,
+                "reason": "the references differ" if name in refused else "",
                 # At 1e-4 a correct kernel strays too far on the ramp.
                 "benign_worst": 1e-3 if name == "ramp-s1" else 0.0,
                 "reference_error": 0.0,
@@ -98,7 +100,7 @@ def plan(problem="suite/p", strays=STRAYS, official_shape=True):
             for name, group in GROUPS.items()
         ],
         "mutants": [*map(record, strays), *UNRUN],
-        "benign": [],
+        "benign": [{"id": name, "call": "k00", "unsupported": ""} for name in benign],
     }
 
 
@@ -119,12 +121,17 @@ def cells(input_id, strays=STRAYS, implied=frozenset(), lost=frozenset()):
             yield result(name, input_id, error, findings=RACE if name == "af08" else ())
 
 
-def made(root, problems=("suite/p",), strays=STRAYS, **options):
-    """A finished session of equal problems with the given strays by mutant and input."""
+def made(root, problems=("suite/p",), strays=STRAYS, benign=None, refused=(), **options):
+    """A finished session of equal problems with the given strays by mutant and input.
+
+    So have ``benign`` variants; on ``refused`` inputs nothing was measured.
+    """
+    variants = benign or {}
     store = Session.create(root, {"problems": dict.fromkeys(problems, "d"), "identity": "nvrtc"})
     for problem in problems:
-        store.write_plan(problem, plan(problem, strays))
-        for name in GROUPS:
-            store.write_cells(problem, name, cell.table(cells(name, strays, **options)))
+        store.write_plan(problem, plan(problem, strays, benign=variants, refused=refused))
+        for name in filter(lambda name: name not in refused, GROUPS):
+            measured = cells(name, {**variants, **strays}, **options)
+            store.write_cells(problem, name, cell.table(measured))
     store.close()
     return store

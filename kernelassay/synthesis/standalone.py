@@ -1,0 +1,38 @@
+"""What an exported module does: it is written into the module, below the transforms it uses.
+
+Nothing here may need more than torch, the standard library and ``input_values``; names of the
+latter are written into the module, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelassay.input_values import TRANSFORMS, transformed
+
+
+def made(get_inputs: Callable[[], Any], one: dict[str, Any]) -> list[Any]:
+    """The tensors of an input: what ``get_inputs`` draws at its seed and sizes, transformed.
+
+    Sizes are names of the module of ``get_inputs``. They and torch's generator are put back.
+    Raises ``RuntimeError`` if the shapes are not those that the input was measured at.
+    """
+    names = get_inputs.__globals__
+    own = {name: names[name] for name in one["sizes"]}
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        names.update(one["sizes"])
+        try:
+            torch.default_generator.manual_seed(one["seed"])
+            drawn = list(get_inputs())
+        finally:
+            names.update(own)
+        values = transformed(drawn, TRANSFORMS[one["transform"]], one["seed"])
+    shapes = [list(value.shape) for value in values if isinstance(value, torch.Tensor)]
+    if shapes != one["shapes"]:
+        raise RuntimeError(
+            f"{one['id']}: the problem draws the shapes {shapes}, measured were {one['shapes']}"
+        )
+    return values

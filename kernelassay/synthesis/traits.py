@@ -1,0 +1,29 @@
+"""What inputs of different problems have in common: the values they hold, or how they are varied.
+
+Official inputs and those of protocols are the same for every problem, and so are targeted ones, up
+to the magnitude that a problem bears. Sizes are each problem's own; of an input at other sizes the
+values and the conditions remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernelassay.analysis.anatomy import TARGETED, transform_family
+from kernelassay.inputs import SMALL
+
+
+def trait(record: Mapping[str, Any]) -> str:
+    """The trait of a planned input: what it may share with inputs of other problems."""
+    group, spec = record["group"], record["spec"]
+    if group == TARGETED:
+        return f"values: {transform_family(spec['transform'])}"
+    if group == "shape":
+        return (
+            f"sizes, {transform_family(spec['transform'])}, {spec['order']}, {spec['surroundings']}"
+        )
+    name = str(record["id"]).removeprefix(SMALL)
+    if group == "parameters":
+        return name.partition("/")[0]
+    return name
