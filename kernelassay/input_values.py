@@ -6,11 +6,15 @@ whose vectorised versions differ between CPUs), so an input is the same bytes ev
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from kernelassay.errors import unknown_name
 
 _SEED_STEP = 1_000_003
 
@@ -197,6 +201,7 @@ def _uniform(bound: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
 _ALL = (
     Transform("official", "the values the problem draws", lambda x, source: x),
     Transform("sign-mixed", "dense values of both signs", lambda x, source: source.mixed(x)),
+    Transform("same-sign", "dense values without signs", lambda x, source: source.mixed(x).abs()),
     Transform("large-1e2", "the drawn values times 100", _scaled(1e2)),
     Transform("large-1e4", "the drawn values times 10,000", _scaled(1e4)),
     Transform("huge-3e5", "the drawn values, each past the range of fp16", _huge),
@@ -227,6 +232,32 @@ _ALL = (
     Transform("verified-x-1", "every float tensor times -1", _scaled(-1.0), plain=True),
 )
 TRANSFORMS: dict[str, Transform] = {transform.name: transform for transform in _ALL}
+
+_AFFINE = re.compile(r"(?P<base>[^:]+)(?::x(?P<factor>[^:]+))?(?::\+(?P<shift>[^:]+))?")
+
+
+def named_transform(name: str) -> Transform:
+    """An entry of :data:`TRANSFORMS`, or ``<entry>:x<factor>:+<shift>``: its values, scaled, moved.
+
+    Either part may be left out. Raises :class:`UsageError` for a name that is none.
+    """
+    if name in TRANSFORMS:
+        return TRANSFORMS[name]
+    match = _AFFINE.fullmatch(name)
+    if match is None or match["base"] not in TRANSFORMS:
+        raise unknown_name("transform", name, TRANSFORMS)
+    try:
+        factor, shift = float(match["factor"] or 1.0), float(match["shift"] or 0.0)
+    except ValueError:
+        raise unknown_name("transform", name, TRANSFORMS) from None
+    if not (math.isfinite(factor) and math.isfinite(shift)):
+        raise unknown_name("transform", name, TRANSFORMS)
+    base = TRANSFORMS[match["base"]]
+
+    def apply(x: torch.Tensor, source: Source) -> torch.Tensor:
+        return base.apply(x, source) * factor + shift
+
+    return Transform(name, f"{base.what}, times {factor:g}, plus {shift:g}", apply, base.plain)
 
 
 def generator_for(seed: int, index: int) -> torch.Generator:

@@ -19,6 +19,7 @@ from kernelassay.cli import (
     cost,
     explain,
     inspect,
+    ladder,
     lint,
     replay,
     run,
@@ -36,7 +37,7 @@ def app() -> None:
     """Measure the correctness checkers of GPU-kernel benchmarks by mutation analysis."""
 
 
-for module in (inspect, lint, admit, run, audit, compare, explain, cost, tolerance, replay):
+for module in (inspect, lint, admit, run, audit, compare, explain, ladder, cost, tolerance, replay):
     for command in module.COMMANDS:
         app.add_command(command)
 

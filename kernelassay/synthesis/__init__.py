@@ -1,0 +1,1 @@
+"""New inputs for problems: generators of inputs, and suites chosen from what was measured."""

@@ -1,0 +1,322 @@
+"""The ladder of knowledge: what each kind of generator kills of what a checker misses.
+
+For each problem of a session the mutants are taken that some input of the session proves wrong and
+that the protocol accepts: its survivors. Each rung makes inputs, and the survivors run on them,
+fit or not. A *kill* is a survivor that the protocol's own rule rejects on an input that may judge
+at its tolerance; a *false kill* one that it rejects only where correct kernels may fail, too.
+Beside them run the mutants that no input of the session proves wrong, where each one proven is new.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernelassay.analysis.mechanism import MECHANISMS, fates
+from kernelassay.analysis.plain import plain
+from kernelassay.analysis.score import Share, problem_facts, unproven
+from kernelassay.analysis.verdicts import rejected_relaxed
+from kernelassay.errors import DeviceError, KernelassayError
+from kernelassay.execute.crew import each
+from kernelassay.execute.toolbox import Toolbox
+from kernelassay.execute.worker import Worker
+from kernelassay.matrix import ProblemMatrix
+from kernelassay.mutation import diff, mutant_text
+from kernelassay.mutation.rule import FAMILIES
+from kernelassay.problem import Problem
+from kernelassay.protocols import Protocol
+from kernelassay.synthesis.generate.target import Generator, Survivor, Target, Tested, WhiteBox
+from kernelassay.synthesis.generate.testbed import Testbed
+
+BUDGET = 8
+"""Inputs of a problem that a rung may use, unless told otherwise."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """Who is to be killed on one problem: ``missed`` mutants by the reason (RIPR) they survive.
+
+    ``unobserved`` mutants are those that no input of the session proves wrong.
+    """
+
+    missed: Mapping[str, str]
+    unobserved: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputResult:
+    """One input of a rung, with what came of it as in :class:`Tested`.
+
+    ``witnessed`` has the unobserved mutants alone. ``objection`` is empty for a valid input.
+    """
+
+    id: str
+    objection: str
+    spec: Mapping[str, Any]
+    killed: tuple[str, ...]
+    falsely: tuple[str, ...]
+    witnessed: tuple[str, ...]
+    correct: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRung:
+    """A rung on one problem. ``cells`` counts kernels that ran, correct ones and all.
+
+    ``failures`` are those of a :class:`Proposal`; ``refused`` tells why the rung did nothing.
+    """
+
+    problem: str
+    survivors: int
+    unobserved: int
+    inputs: tuple[InputResult, ...] = ()
+    cells: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
+    refused: str = ""
+    seconds: float = 0.0
+
+    def all(self, kind: str) -> frozenset[str]:
+        """What any of its inputs has in a field of :class:`InputResult`."""
+        return frozenset(name for one in self.inputs for name in getattr(one, kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung on all problems. ``killed`` is of the survivors, ``valid`` of the inputs.
+
+    ``false_kills`` counts the survivors that the checker rejects on an input that may not judge,
+    ``correct_rejected`` the correct kernels that it rejects on any. ``new_witnesses`` is of the
+    unobserved mutants.
+    """
+
+    name: str
+    blind: bool
+    killed: Share
+    by_mechanism: Mapping[str, Share]
+    by_family: Mapping[str, Share]
+    valid: Share
+    false_kills: int
+    correct_rejected: int
+    new_witnesses: Share
+    cells: int
+    failures: Mapping[str, int]
+    seconds: float
+    problems: tuple[ProblemRung, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The experiment. ``aside`` has the problems without one, with the reason."""
+
+    sessions: str
+    protocol: str
+    tolerance: float
+    budget: int
+    seed: int
+    survivors: int
+    unobserved: int
+    aside: Mapping[str, str]
+    rungs: tuple[Rung, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return plain(self)
+
+
+# ---- who is to be killed -------------------------------------------------------------------------
+
+
+def survivors_of(matrix: ProblemMatrix, protocol: Protocol, tolerance: float) -> Survivors:
+    """The mutants of a problem for rungs, witnesses counted at a tolerance.
+
+    Raises :class:`SessionError` if the protocol cannot be scored on the problem.
+    """
+    unfair = rejected_relaxed((matrix,), protocol)
+    fate = dict(zip(matrix.candidates, map(str, fates(matrix, protocol)), strict=True))
+    undecided = set(unproven(matrix, tolerance))
+    missed: dict[str, str] = {}
+    unobserved: list[str] = []
+    for fact in problem_facts(matrix, (), tolerance):
+        if (fact.problem, fact.call, fact.style) in unfair:
+            continue
+        if fact.witnessed and fate[fact.id] in MECHANISMS:
+            missed[fact.id] = fate[fact.id]
+        elif not fact.witnessed and fact.id not in undecided:
+            unobserved.append(fact.id)
+    return Survivors(missed, tuple(unobserved))
+
+
+def white_box(plan: Mapping[str, Any], who: Survivors) -> tuple[Survivor, ...]:
+    """The survivors as a generator that is not blind sees them."""
+    sources = {(c["id"], s): text for c in plan["calls"] for s, text in c["sources"].items()}
+    found = []
+    for m in plan["mutants"]:
+        if m["id"] in who.missed:
+            original = sources[m["call"], m["style"]]
+            text = diff(original, mutant_text(m, original), m["rule"])
+            reason = who.missed[m["id"]]
+            found.append(Survivor(m["id"], m["call"], m["family"], m["rule"], text, reason))
+    return tuple(found)
+
+
+# ---- the rungs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked of each rung: at most ``budget`` inputs of a problem, all from one ``seed``."""
+
+    protocol: Protocol
+    tolerance: float
+    budget: int = BUDGET
+    seed: int = 1
+    jobs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A problem with its matrix, and who is to be killed."""
+
+    problem: Problem
+    matrix: ProblemMatrix
+    who: Survivors
+
+
+def climb(
+    subjects: Sequence[Subject],
+    generators: Sequence[Generator],
+    tools: Toolbox,
+    options: Options,
+    progress: Progress = lambda step: None,
+) -> Iterator[tuple[ProblemRung, ...]]:
+    """Every generator on each problem, as they are done: a result per generator.
+
+    Raises :class:`DeviceError` where a machine failed.
+    """
+    by_id = {subject.problem.id: subject for subject in subjects}
+
+    def one(problem: Problem, worker: Worker) -> tuple[ProblemRung, ...]:
+        return _climb(by_id[problem.id], generators, worker, tools, options, progress)
+
+    return each([subject.problem for subject in subjects], tools, options.jobs, one)
+
+
+def _climb(
+    subject: Subject,
+    generators: Sequence[Generator],
+    worker: Worker,
+    tools: Toolbox,
+    options: Options,
+    progress: Progress,
+) -> tuple[ProblemRung, ...]:
+    who, plan, name = subject.who, subject.matrix.plan, subject.problem.id
+    empty = ProblemRung(name, len(who.missed), len(who.unobserved))
+    everyone = (*who.missed, *who.unobserved)
+    try:
+        progress(f"{name}: building {len(everyone)} mutants")
+        bed = Testbed(
+            plan, subject.problem, worker, tools, options.protocol, options.tolerance, everyone
+        )
+        progress(f"{name}: looking for the ceilings")
+        target = bed.target(options.seed)
+    except DeviceError:
+        raise
+    except KernelassayError as error:
+        return tuple(replace(empty, refused=str(error)) for _ in generators)
+    return tuple(
+        _rung(empty, subject, generator, bed, target, options, progress) for generator in generators
+    )
+
+
+def _rung(
+    empty: ProblemRung,
+    subject: Subject,
+    generator: Generator,
+    bed: Testbed,
+    target: Target,
+    options: Options,
+    progress: Progress,
+) -> ProblemRung:
+    start, before = time.monotonic(), bed.runs
+    who = subject.who
+    progress(f"{empty.problem}: {generator.name}")
+    seen = None
+    if not generator.blind:
+        seen = WhiteBox(white_box(subject.matrix.plan, who), bed.test, lambda: bed.runs - before)
+    try:
+        proposal = generator.propose(target, options.budget, options.seed, seen)
+    except DeviceError:
+        raise
+    except KernelassayError as error:
+        return replace(empty, refused=str(error))
+    results = []
+    for number, made in enumerate(proposal.specs):
+        progress(f"{empty.problem}: {generator.name} {number + 1} of {len(proposal.specs)}")
+        tested = bed.test(made, (*who.missed, *who.unobserved))
+        results.append(_result(tested, who))
+    return replace(
+        empty,
+        inputs=tuple(results),
+        cells=bed.runs - before,
+        failures=dict(proposal.failures),
+        seconds=round(time.monotonic() - start, 1),
+    )
+
+
+def _result(tested: Tested, who: Survivors) -> InputResult:
+    return InputResult(
+        id=tested.spec.id,
+        objection=tested.objection,
+        spec=tested.spec.to_json(),
+        killed=tuple(sorted(tested.killed & who.missed.keys())),
+        falsely=tuple(sorted(tested.falsely & who.missed.keys())),
+        witnessed=tuple(sorted(tested.witnessed & set(who.unobserved))),
+        correct=tuple(sorted(tested.correct)),
+    )
+
+
+# ---- the account ---------------------------------------------------------------------------------
+
+
+def account(
+    generator: Generator, subjects: Sequence[Subject], found: Sequence[ProblemRung]
+) -> Rung:
+    """One rung over all problems; asserts that mechanisms and families add up."""
+    killed = {(one.problem, name) for one in found for name in one.all("killed")}
+    family = {
+        (s.problem.id, m["id"]): m["family"] for s in subjects for m in s.matrix.plan["mutants"]
+    }
+    fate = {(s.problem.id, name): why for s in subjects for name, why in s.who.missed.items()}
+
+    def shares(key: Mapping[tuple[str, str], str], order: Sequence[str]) -> dict[str, Share]:
+        totals = Counter(key[one] for one in fate)
+        counts = Counter(key[one] for one in killed)
+        assert killed <= fate.keys() and counts.total() == len(killed)
+        return {name: Share(counts[name], totals[name]) for name in order if totals[name]}
+
+    inputs = [one for result in found for one in result.inputs]
+    failures: Counter[str] = Counter()
+    for result in found:
+        failures.update(result.failures)
+    return Rung(
+        name=generator.name,
+        blind=generator.blind,
+        killed=Share(len(killed), len(fate)),
+        by_mechanism=shares(fate, MECHANISMS),
+        by_family=shares(family, FAMILIES),
+        valid=Share(sum(not one.objection for one in inputs), len(inputs)),
+        false_kills=sum(len(one.all("falsely")) for one in found),
+        correct_rejected=sum(len(one.all("correct")) for one in found),
+        new_witnesses=Share(
+            sum(len(one.all("witnessed")) for one in found), sum(one.unobserved for one in found)
+        ),
+        cells=sum(one.cells for one in found),
+        failures=dict(failures),
+        seconds=round(sum(one.seconds for one in found), 1),
+        problems=tuple(found),
+    )
