@@ -86,6 +86,7 @@ def _shares(ladder: Ladder) -> Table:
 def _lines(ladder: Ladder) -> Iterator[str]:
     for rung in ladder.rungs:
         yield from _of_rung(rung)
+    yield f"{ladder.ceiling_cells} cells more were run, once for all rungs, to locate the ceilings"
     for problem, why in ladder.aside.items():
         yield f"no rung: {problem}: {why}"
 

@@ -15,7 +15,6 @@ from kernelassay.session import Session
 from kernelassay.synthesis.generate.ladder import (
     Ladder,
     Options,
-    ProblemRung,
     Subject,
     account,
     climb,
@@ -58,12 +57,10 @@ def experiment(
         reasons = "; ".join(f"{problem}: {why}" for problem, why in aside.items())
         raise NothingToTestError(f"no problem has a survivor ({reasons})", where=joined.name)
     tools = executors.tools(executors.recorded(sessions[0].manifest))(sessions[0].images)
-    found: list[tuple[ProblemRung, ...]] = list(
-        climb(subjects, generators, tools, options, progress)
-    )
-    found.sort(key=lambda results: results[0].problem)
+    found = list(climb(subjects, generators, tools, options, progress))
+    found.sort(key=lambda climbed: climbed.rungs[0].problem)
     rungs = tuple(
-        account(generator, subjects, [results[place] for results in found])
+        account(generator, subjects, [climbed.rungs[place] for climbed in found])
         for place, generator in enumerate(generators)
     )
     return Ladder(
@@ -74,6 +71,7 @@ def experiment(
         seed=options.seed,
         survivors=sum(len(subject.who.missed) for subject in subjects),
         unobserved=sum(len(subject.who.unobserved) for subject in subjects),
+        ceiling_cells=sum(climbed.ceiling_cells for climbed in found),
         aside=aside,
         rungs=rungs,
     )

@@ -7,13 +7,17 @@ one past a second turn.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
 
 from kernelassay.problem import Lever
 from kernelassay.substrate.lowering import MAX_BLOCKS
 
 LARGEST_TILE = 1024
+MIDDLING = 32
 _VECTOR = re.compile(r"\b(?:float|int|uint|double|half|bfloat16)(2|4|8)\b|\b(?:u?int|float)4\b")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INTEGER = re.compile(r"(?<![\w.])(\d+)[uUlL]*(?![\w.])")
@@ -39,39 +43,63 @@ def numbers(text: str) -> tuple[float, ...]:
     return tuple(sorted({float(match) for match in _NUMBER.findall(_COMMENT.sub("", text))}))
 
 
-def extents(sources: Iterable[str]) -> tuple[int, ...]:
-    """Extents at the edges of some kernels, those first that lie past the most edges at once.
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Extents at the edges of some kernels, of middling tiles first, by where they lie.
 
-    One above and one below each tile, in turn from the largest; a second turn; a grid that wraps;
-    and single elements.
+    ``past`` one element, ``below`` by one, ``twice`` round and one more; ``whole`` vectors and no
+    whole tile, where a vectorised loop is taken and a guard decides; ``long`` so that a grid-stride
+    loop goes round again, or several blocks stand side by side.
     """
+
+    past: tuple[int, ...]
+    whole: tuple[int, ...]
+    below: tuple[int, ...]
+    twice: tuple[int, ...]
+    long: tuple[int, ...]
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """All of them, each once: in turn one of each place, and single elements early."""
+        places = (self.past, self.whole, self.below, self.twice, self.long)
+        rows = zip_longest(*places)
+        return tuple(dict.fromkeys(n for row in (*islice(rows, 2), (1,), *rows) for n in row if n))
+
+
+def edges(sources: Iterable[str]) -> Edges:
+    """The edges of some kernels."""
     texts = tuple(sources)
-    sizes = sorted({n for text in texts for n in tiles(text)}, reverse=True) or [32]
-    edges: list[int] = []
-    for size in sizes:
-        edges += [size + 1, size - 1]
-    turns = [2 * size + 1 for size in sizes] + [2 * size - 1 for size in sizes]
-    around = [size * MAX_BLOCKS + 1 for size in sizes if any(map(wraps, texts))]
-    ladder = [*edges[:4], *turns[:2], *around[:2], 1, *edges[4:], *turns[2:], *around[2:], *sizes]
-    return tuple(dict.fromkeys(n for n in ladder if n >= 1))
+    found = {n for text in texts for n in tiles(text)} or {MIDDLING}
+    sizes = sorted(found, key=lambda n: (abs(math.log2(n / MIDDLING)), n))
+    vector = max((int(m[1] or 4) for t in texts for m in _VECTOR.finditer(t)), default=4)
+    turns = MAX_BLOCKS if any(map(wraps, texts)) else 1
+    large = sorted(found, reverse=True)
+    return Edges(
+        past=_each(n + 1 for n in sizes),
+        whole=_each(n + vector for n in sizes if n % vector == 0 and n > vector),
+        below=_each(n - 1 for n in sizes),
+        twice=_each(2 * n + 1 for n in sizes),
+        long=_each(turns * n + n // 2 + 1 for n in large),
+    )
+
+
+def _each(extents: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(n for n in extents if n >= 1))
 
 
 def spread(
-    levers: Sequence[Lever], ladder: Sequence[int], turn: int, stride: int = 3
+    levers: Sequence[Lever], ladder: Sequence[int], turn: int, stride: int = 1
 ) -> dict[str, int]:
     """Sizes for all levers: in the ``turn``-th way, lever j goes to rung turn + stride j."""
     return {
         lever.name: ladder[(turn + stride * place) % len(ladder)]
         for place, lever in enumerate(levers)
+        if ladder
     }
 
 
-def one_large(
-    levers: Sequence[Lever], large: int, place: int, small: Mapping[int, int] | None = None
-) -> dict[str, int]:
+def one_large(levers: Sequence[Lever], large: int, place: int) -> dict[str, int]:
     """One lever at a large extent, the others at few elements, each at another number of them."""
-    few = small or {}
     return {
-        lever.name: large if j == place % len(levers) else few.get(j, 2 + j)
-        for j, lever in enumerate(levers)
+        lever.name: large if j == place % len(levers) else 2 + j for j, lever in enumerate(levers)
     }

@@ -86,6 +86,14 @@ class ProblemRung:
 
 
 @dataclass(frozen=True, slots=True)
+class Climbed:
+    """All rungs on one problem, in order, and the kernels that ran to locate its ceilings."""
+
+    ceiling_cells: int
+    rungs: tuple[ProblemRung, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Rung:
     """One rung on all problems. ``killed`` is of the survivors, ``valid`` of the inputs.
 
@@ -111,7 +119,10 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The experiment. ``aside`` has the problems without one, with the reason."""
+    """The experiment. ``aside`` has the problems without one, with the reason.
+
+    ``ceiling_cells`` counts the kernels that ran, once for all rungs, to locate the ceilings.
+    """
 
     sessions: str
     protocol: str
@@ -120,6 +131,7 @@ class Ladder:
     seed: int
     survivors: int
     unobserved: int
+    ceiling_cells: int
     aside: Mapping[str, str]
     rungs: tuple[Rung, ...]
 
@@ -193,14 +205,14 @@ def climb(
     tools: Toolbox,
     options: Options,
     progress: Progress = lambda step: None,
-) -> Iterator[tuple[ProblemRung, ...]]:
+) -> Iterator[Climbed]:
     """Every generator on each problem, as they are done: a result per generator.
 
     Raises :class:`DeviceError` where a machine failed.
     """
     by_id = {subject.problem.id: subject for subject in subjects}
 
-    def one(problem: Problem, worker: Worker) -> tuple[ProblemRung, ...]:
+    def one(problem: Problem, worker: Worker) -> Climbed:
         return _climb(by_id[problem.id], generators, worker, tools, options, progress)
 
     return each([subject.problem for subject in subjects], tools, options.jobs, one)
@@ -213,7 +225,7 @@ def _climb(
     tools: Toolbox,
     options: Options,
     progress: Progress,
-) -> tuple[ProblemRung, ...]:
+) -> Climbed:
     who, plan, name = subject.who, subject.matrix.plan, subject.problem.id
     empty = ProblemRung(name, len(who.missed), len(who.unobserved))
     everyone = (*who.missed, *who.unobserved)
@@ -227,10 +239,10 @@ def _climb(
     except DeviceError:
         raise
     except KernelassayError as error:
-        return tuple(replace(empty, refused=str(error)) for _ in generators)
-    return tuple(
-        _rung(empty, subject, generator, bed, target, options, progress) for generator in generators
-    )
+        return Climbed(0, tuple(replace(empty, refused=str(error)) for _ in generators))
+    ceilings = bed.runs
+    rungs = (_rung(empty, subject, one, bed, target, options, progress) for one in generators)
+    return Climbed(ceilings, tuple(rungs))
 
 
 def _rung(

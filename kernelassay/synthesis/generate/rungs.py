@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kernelassay.errors import unknown_name
 from kernelassay.synthesis.generate.fuzz import Fuzz
+from kernelassay.synthesis.generate.search import Search
 from kernelassay.synthesis.generate.target import Generator
 from kernelassay.synthesis.generate.taxonomy import Taxonomy
 
-RUNGS: Mapping[str, Callable[[], Generator]] = {"r0": Fuzz, "taxonomy": Taxonomy}
+RUNGS: Mapping[str, Callable[[], Generator]] = {"r0": Fuzz, "taxonomy": Taxonomy, "search": Search}
 DEFAULT = ("r0", "taxonomy")
 
 

@@ -6,8 +6,9 @@ EXECUTES the problem.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from kernelassay.errors import KernelassayError
 from kernelassay.execute.sandbox import run_limited
@@ -20,6 +21,8 @@ from kernelassay.synthesis.generate.target import Wish, named
 SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
 
+R = TypeVar("R")
+
 
 def settled(problem: Problem, wishes: Sequence[Wish], count: int) -> tuple[InputSpec, ...]:
     """The first ``count`` inputs that wishes become, each once.
@@ -27,38 +30,66 @@ def settled(problem: Problem, wishes: Sequence[Wish], count: int) -> tuple[Input
     A wish is passed over if no alternative suits, or if all became inputs already. Raises
     ``ProblemError`` if the problem does not run within limits.
     """
+    return _limited(_settle, problem, tuple(wishes), count)
+
+
+def settled_each(problem: Problem, specs: Sequence[InputSpec]) -> tuple[InputSpec | None, ...]:
+    """What each of some inputs becomes; None where the references are not precise on it.
+
+    Raises as :func:`settled`.
+    """
+    return _limited(_settle_each, problem, tuple(specs))
+
+
+def _limited(function: Callable[..., R], problem: Problem, *arguments: Any) -> R:
     return run_limited(
-        _settle,
-        (problem, tuple(wishes), count),
+        function,
+        (problem, *arguments),
         seconds=SECONDS,
         memory_bytes=MEMORY_BYTES,
         where=problem.id,
     )
 
 
-def _settle(problem: Problem, wishes: Sequence[Wish], count: int) -> tuple[InputSpec, ...]:
-    trying = Trying(problem)
-    frozen = trying.moves[1] if any(s.overrides for w in wishes for s in w.alternatives) else ()
-    levers = [lever for lever in problem.sizes if lever.name not in frozen]
-    chosen: dict[InputSpec, None] = {}
+class _Settling:
+    """EXECUTES the problem: in a worker only."""
 
-    def sized(wished: InputSpec) -> InputSpec:
+    def __init__(self, problem: Problem, *, moves: bool) -> None:
+        self.problem = problem
+        self.trying = Trying(problem)
+        frozen = self.trying.moves[1] if moves else frozenset()
+        self.levers = [lever for lever in problem.sizes if lever.name not in frozen]
+
+    def sized(self, wished: InputSpec) -> InputSpec:
+        """An input at the nearest sizes that the problem accepts."""
         wanted = dict(wished.overrides)
-        mine = [lever for lever in levers if lever.name in wanted]
-        moved = fitting(problem, mine, wanted, trying.fits)
+        mine = [lever for lever in self.levers if lever.name in wanted]
+        moved = fitting(self.problem, mine, wanted, self.trying.fits)
         return named(replace(wished, overrides=tuple(sorted(moved.items()))))
 
-    def suits(one: InputSpec) -> bool:
+    def suits(self, one: InputSpec) -> bool:
+        """Whether references are precise on an input."""
         try:
-            return trying.precise(one)
+            return self.trying.precise(one)
         except KernelassayError:  # not even drawn at these sizes
             return False
 
+
+def _settle(problem: Problem, wishes: Sequence[Wish], count: int) -> tuple[InputSpec, ...]:
+    moves = any(one.overrides for wish in wishes for one in wish.alternatives)
+    settling = _Settling(problem, moves=moves)
+    chosen: dict[InputSpec, None] = {}
     for wish in wishes:
         if len(chosen) >= count:
             break
-        new = [one for one in map(sized, wish.alternatives) if one not in chosen]
-        taken = next((one for one in new if not wish.checked or suits(one)), None)
+        new = [one for one in map(settling.sized, wish.alternatives) if one not in chosen]
+        taken = next((one for one in new if not wish.checked or settling.suits(one)), None)
         if taken is not None:
             chosen.setdefault(taken)
     return tuple(chosen)
+
+
+def _settle_each(problem: Problem, specs: Sequence[InputSpec]) -> tuple[InputSpec | None, ...]:
+    settling = _Settling(problem, moves=any(one.overrides for one in specs))
+    sized = map(settling.sized, specs)
+    return tuple(one if settling.suits(one) else None for one in sized)

@@ -8,12 +8,11 @@ correct kernels fail (the ceiling).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelassay.inputs import InputSpec
-from kernelassay.substrate.lowering import MAX_BLOCKS
-from kernelassay.synthesis.generate.geometry import extents, one_large, spread, tiles, wraps
+from kernelassay.synthesis.generate.geometry import edges, one_large, spread
 from kernelassay.synthesis.generate.settling import settled
 from kernelassay.synthesis.generate.target import (
     SAME_SIGN,
@@ -30,6 +29,8 @@ BELOW = 0.4
 """How far below the ceiling values stay, as a factor: the gate leaves half of the tolerance."""
 MOST = 3e5
 """No scale is larger: past the range of float16, which ends at 65,504, nothing is gained."""
+
+Values = tuple[str, ...]
 
 _EXP_NAMES = """
     softmax exp sigmoid tanh gelu silu swish softplus logsumexp elu selu mish erf log attention
@@ -63,11 +64,11 @@ class Taxonomy:
         self, target: Target, count: int, seed: int, seen: WhiteBox | None = None
     ) -> Proposal:
         """As :class:`Generator`."""
-        wishes = tuple(_Playbook(target, seed, self.name).wishes())
+        wishes = tuple(Playbook(target, seed, self.name).wishes())
         return Proposal(run_task(settled, target.problem, wishes, count))
 
 
-class _Playbook:
+class Playbook:
     """The wishes for one problem, those first that show most kinds of faults."""
 
     def __init__(self, target: Target, seed: int, rung: str) -> None:
@@ -75,75 +76,96 @@ class _Playbook:
         self.seed = seed
         self.rung = rung
         self.levers = target.problem.sizes
-        sources = [kernel.source for kernel in target.kernels]
-        self.ladder = extents(sources)
-        self.largest = max((n for text in sources for n in tiles(text)), default=32)
-        self.turns = any(map(wraps, sources))
+        self.edges = edges(kernel.source for kernel in target.kernels)
         self.redrawn = f"redrawn:{1000 + seed}" if target.parameters else "official"
+        self.mixed = tuple(f"sign-mixed:x{s:g}" for s in scales(target, SIGN_MIXED))
+        self.same = tuple(f"same-sign:x{s:g}" for s in scales(target, SAME_SIGN))
 
     def wishes(self) -> Iterator[Wish]:
         """All wishes, in order."""
-        mixed = [f"sign-mixed:x{s:g}" for s in scales(self.target, SIGN_MIXED)]
-        same = [f"same-sign:x{s:g}" for s in scales(self.target, SAME_SIGN)]
-        moderate = [f"sign-mixed:x{s:g}" for s in (8.0, 2.0)]
-        words = self.target.words
-        past = self._at(0, *same, "official", order="reverse", surroundings="packed")
-        yield Wish(past, "past every edge, values past float16")
-        yield Wish(self._own(*mixed, "official"), "cancelling sums below the ceiling")
-        beside = self._at(1, *moderate, "official", surroundings="nan")
-        yield Wish(beside, "below every edge, dense values of both signs")
-        if words & _EXP:
-            yield Wish(self._own("saturating", "sign-mixed:x8", "official"), "saturation")
-        if words & _KNEES:
-            yield Wish(self._own("thresholds", "official"), "where piecewise functions change")
-        if words & _ORDER:
-            yield Wish(self._own("ties", "all-negative", "official"), "ties and order")
-        yield Wish(self._long(*moderate, "official"), "several blocks, and loops that go round")
-        shifts = ("official:x1:+1000", "official:x1:+100", "official:x1:+20")
-        yield Wish(self._at(2, *shifts, order="reverse"), "offset values")
-        yield Wish(self._single(*same, "official"), "single elements")
+        mixed, same = (*self.mixed, "official"), (*self.same, "official")
+        moderate = ("sign-mixed:x8", "sign-mixed:x2", "official")
+        shifts = ("official:+1000", "official:+100", "official:+20", "official")
         spikes = ("edge-spikes-100", "edge-spikes-10", "official")
-        yield Wish(self._at(3, *spikes, surroundings="packed"), "the ends of every axis")
+        at = self.edges
+        yield Wish(
+            self._at(at.past, 0, same, order="reverse", surroundings="packed"),
+            "boundary: past every edge; precision: values past float16",
+        )
+        yield Wish(
+            self._at(at.whole, 0, spikes, surroundings="nan"),
+            "boundary: whole vectors, no whole tile",
+        )
         if self.target.parameters:
-            yield Wish(tuple(self._factors(*moderate, "official")), "large parameters")
-        yield Wish(self._own("small-spread", "official"), "values that nearly agree")
-        yield Wish(self._own("opposed", "official", order="seeded:1"), "terms that cancel")
-        for turn in range(4, 4 + len(self.ladder)):
+            times = tuple(one for k in (3000, 300, 30) for one in self._times(k, moderate))
+            yield Wish(times, "precision: large parameters; arithmetic: terms that cancel")
+        else:
+            yield Wish(self._own(mixed), "arithmetic: sums that cancel, below the ceiling")
+        yield Wish(self._long(-1, moderate), "indexing: several blocks, loops that go round")
+        yield from self._semantic()
+        yield Wish(
+            self._at(at.below, 1, shifts, order="reverse", surroundings="nan"),
+            "boundary: below every edge; precision: offset values",
+        )
+        yield Wish(self._long(0, mixed, order="seeded:1"), "synchronization: many rows, any order")
+        yield Wish(self._single(same), "boundary: single elements")
+        yield Wish(
+            self._at(at.twice, 0, mixed, order="seeded:1", surroundings="packed"),
+            "indexing: a second turn of every tile",
+        )
+        if self.target.parameters:
+            yield Wish(self._own(mixed), "arithmetic: sums that cancel, below the ceiling")
+        yield Wish(self._own(shifts), "precision: offset values")
+        yield Wish(self._own(("small-spread", "official")), "arithmetic: values that nearly agree")
+        yield Wish(self._own(("opposed", "official"), order="reverse"), "arithmetic: halves cancel")
+        ladder = at.ladder
+        for turn in range(len(ladder)):
             order = ("reverse", "forward", "seeded:1")[turn % 3]
             around = ("packed", "nan")[turn % 2]
-            values = (*mixed, "official") if turn % 2 else (*same, "official")
-            made = self._at(turn, *values, order=order, surroundings=around)
-            yield Wish(made, "past further edges")
+            values = mixed if turn % 2 else spikes
+            made = self._at(ladder, turn, values, 3, order=order, surroundings=around)
+            yield Wish(made, "boundary: further edges")
+        for place in range(1, len(self.levers) - 1):
+            yield Wish(self._long(place, mixed), "indexing: each size large in its turn")
+
+    def _semantic(self) -> Iterator[Wish]:
+        """What the operations themselves are sensitive to."""
+        words = self.target.words
+        if words & _EXP:
+            values = ("saturating", "sign-mixed:x8", "official")
+            yield Wish(self._own(values), "semantic: saturation")
+        if words & _KNEES:
+            yield Wish(self._own(("thresholds", "official")), "semantic: where pieces meet")
+        if words & _ORDER:
+            yield Wish(self._own(("ties", "official")), "semantic: ties, order")
+            yield Wish(self._own(("all-negative", "official")), "semantic: nothing above zero")
 
     def _specs(
-        self,
-        values: tuple[str, ...],
-        sizes: Mapping[str, int] | None,
-        conditions: Mapping[str, Any],
+        self, values: Values, sizes: Mapping[str, int] | None, conditions: Mapping[str, Any]
     ) -> tuple[InputSpec, ...]:
         fields = {"parameters": self.redrawn, **conditions}
         return tuple(spec(self.rung, self.seed, name, sizes, **fields) for name in values)
 
-    def _own(self, *values: str, **conditions: Any) -> tuple[InputSpec, ...]:
+    def _own(self, values: Values, **conditions: Any) -> tuple[InputSpec, ...]:
         """At the problem's own sizes."""
         return self._specs(values, None, conditions)
 
-    def _at(self, turn: int, *values: str, **conditions: Any) -> tuple[InputSpec, ...]:
+    def _at(
+        self, ladder: Sequence[int], turn: int, values: Values, stride: int = 1, **conditions: Any
+    ) -> tuple[InputSpec, ...]:
         """At sizes next to edges."""
-        return self._specs(values, spread(self.levers, self.ladder, turn), conditions)
+        return self._specs(values, spread(self.levers, ladder, turn, stride), conditions)
 
-    def _long(self, *values: str, **conditions: Any) -> tuple[InputSpec, ...]:
-        """One size, the last, so large that blocks go round, or several stand side by side."""
-        large = (MAX_BLOCKS + 1 if self.turns else 1) * self.largest + 1
-        place = len(self.levers) - 1
-        return self._specs(values, one_large(self.levers, large, place), conditions)
+    def _long(self, place: int, values: Values, **conditions: Any) -> tuple[InputSpec, ...]:
+        """One size so large that blocks go round, or several stand side by side."""
+        sizes = one_large(self.levers, self.edges.long[0], place % max(1, len(self.levers)))
+        return self._specs(values, sizes, conditions)
 
-    def _single(self, *values: str, **conditions: Any) -> tuple[InputSpec, ...]:
+    def _single(self, values: Values, **conditions: Any) -> tuple[InputSpec, ...]:
         """At sizes of one, where a problem accepts them."""
         return self._specs(values, {lever.name: 1 for lever in self.levers}, conditions)
 
-    def _factors(self, *values: str) -> Iterator[InputSpec]:
+    def _times(self, factor: int, values: Values) -> tuple[InputSpec, ...]:
         """With parameters times a factor, in a fresh draw."""
-        for factor in (3000, 300, 30):
-            fields = {"parameters": f"redrawn:{2000 + self.seed}:x{factor}"}
-            yield from self._specs(values, None, fields)
+        parameters = f"redrawn:{2000 + self.seed}:x{factor}"
+        return self._specs(values, None, {"parameters": parameters})
