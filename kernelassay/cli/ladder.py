@@ -23,7 +23,8 @@ from kernelassay.cli.selection import (
     "rungs",
     multiple=True,
     metavar="NAME",
-    help="A generator of inputs; may be repeated. Default: r0, taxonomy.",
+    help="A generator of inputs; may be repeated. one of r0, r1, r2, r3 (these three ask a"
+    " language model), taxonomy, search. Default: r0, taxonomy, search.",
 )
 @click.option(
     "--protocol",
@@ -45,6 +46,24 @@ from kernelassay.cli.selection import (
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all rungs."
 )
 @click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the prompts and answers of a language model to files in DIR.",
+)
+@click.option(
+    "--replay",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Take the answers that were recorded in DIR; no language model is asked.",
+)
+@click.option(
+    "--extend",
+    "extending",
+    is_flag=True,
+    help="Add the valid inputs to the session, and run all its candidates on them.",
+)
+@click.option(
     "--kernelbench",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The KernelBench checkout that the session's problems come from.",
@@ -59,6 +78,9 @@ def ladder(
     partial: bool,
     budget: int,
     seed: int,
+    record: Path | None,
+    replay: Path | None,
+    extending: bool,
     kernelbench: Path | None,
     jobs: int,
     as_json: bool,
@@ -72,18 +94,23 @@ def ladder(
     from kernelassay.protocols import chosen
     from kernelassay.report.ladder import print_ladder
     from kernelassay.session import Session
+    from kernelassay.synthesis.generate.chat import asked_by
     from kernelassay.synthesis.generate.experiment import experiment
+    from kernelassay.synthesis.generate.extend import extend
     from kernelassay.synthesis.generate.ladder import Options
     from kernelassay.synthesis.generate.rungs import generators
 
-    chosen_rungs = generators(rungs)
-    (protocol,) = chosen((name,)) or ()
     stores = [Session.open(root) for root in sessions]
+    chosen_rungs = generators(rungs, asked_by(record, replay), stores[0].given)
+    (protocol,) = chosen((name,)) or ()
     options = Options(protocol, tolerance, budget, seed, jobs)
     with Console(stderr=True).status("") as status:
         result = experiment(
             stores, chosen_rungs, options, kernelbench, status.update, partial=partial
         )
+        added = extend(stores, result, kernelbench, jobs, status.update) if extending else {}
+    for session, count in added.items():
+        click.echo(f"{session}: {count} inputs added", err=True)
     if as_json:
         emit_json("ladder", result.to_json())
     else:

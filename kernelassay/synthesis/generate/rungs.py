@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from kernelassay.errors import unknown_name
+from kernelassay.synthesis.generate.asked import Asked
+from kernelassay.synthesis.generate.chat import Make
 from kernelassay.synthesis.generate.fuzz import Fuzz
+from kernelassay.synthesis.generate.prompts import NAIVE, TAXONOMY, WHITE_BOX
 from kernelassay.synthesis.generate.search import Search
 from kernelassay.synthesis.generate.target import Generator
 from kernelassay.synthesis.generate.taxonomy import Taxonomy
 
-RUNGS: Mapping[str, Callable[[], Generator]] = {"r0": Fuzz, "taxonomy": Taxonomy, "search": Search}
-DEFAULT = ("r0", "taxonomy")
+DEFAULT = ("r0", "taxonomy", "search")
+NAMES = ("r0", "r1", "r2", "r3", "taxonomy", "search")
 
 
-def generators(names: Sequence[str]) -> tuple[Generator, ...]:
-    """The generators of some names, each once; the default ones for none.
+def generators(names: Sequence[str], make: Make, folder: Path) -> tuple[Generator, ...]:
+    """The generators of some names, each once; those that need no model for none.
 
-    Raises :class:`UsageError` for an unknown name.
+    ``make`` gives what answers the prompts of a model's rungs, whose inputs are files of
+    ``folder``. Raises :class:`UsageError` for an unknown name.
     """
+    known: Mapping[str, Callable[[], Generator]] = {
+        "r0": Fuzz,
+        **{f"r{n}": partial(Asked, n, make, folder) for n in (NAIVE, TAXONOMY, WHITE_BOX)},
+        "taxonomy": Taxonomy,
+        "search": Search,
+    }
     wanted = tuple(dict.fromkeys(names or DEFAULT))
     for name in wanted:
-        if name not in RUNGS:
-            raise unknown_name("rung", name, RUNGS)
-    return tuple(RUNGS[name]() for name in wanted)
+        if name not in known:
+            raise unknown_name("rung", name, known)
+    return tuple(known[name]() for name in wanted)

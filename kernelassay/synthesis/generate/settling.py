@@ -6,7 +6,7 @@ EXECUTES the problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,13 +15,14 @@ from kernelassay.execute.sandbox import run_limited
 from kernelassay.input_shapes import fitting
 from kernelassay.input_trials import Trying
 from kernelassay.inputs import InputSpec
-from kernelassay.problem import Problem
+from kernelassay.problem import MODEL_SEED, Problem, load
 from kernelassay.synthesis.generate.target import Wish, named
 
 SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
 
 R = TypeVar("R")
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def settled(problem: Problem, wishes: Sequence[Wish], count: int) -> tuple[InputSpec, ...]:
@@ -39,6 +40,14 @@ def settled_each(problem: Problem, specs: Sequence[InputSpec]) -> tuple[InputSpe
     Raises as :func:`settled`.
     """
     return _limited(_settle_each, problem, tuple(specs))
+
+
+def layouts(problem: Problem, sizes: Sequence[Mapping[str, int]]) -> tuple[Layout | str, ...]:
+    """The dtypes and shapes of a problem's inputs at some sizes; a text where they do not fit.
+
+    Of a number it is the type, without a shape. Raises as :func:`settled`.
+    """
+    return _limited(_layouts, problem, tuple(sizes))
 
 
 def _limited(function: Callable[..., R], problem: Problem, *arguments: Any) -> R:
@@ -93,3 +102,24 @@ def _settle_each(problem: Problem, specs: Sequence[InputSpec]) -> tuple[InputSpe
     settling = _Settling(problem, moves=any(one.overrides for one in specs))
     sized = map(settling.sized, specs)
     return tuple(one if settling.suits(one) else None for one in sized)
+
+
+def _layouts(problem: Problem, sizes: Sequence[Mapping[str, int]]) -> tuple[Layout | str, ...]:
+    settling = _Settling(problem, moves=any(sizes))
+    names = {lever.name for lever in settling.levers}
+
+    def layout(wanted: Mapping[str, int]) -> Layout | str:
+        if not wanted.keys() <= names:
+            return "changes the graph"
+        verdict = settling.trying.fits(wanted)
+        if verdict != "fits":
+            return verdict
+        drawn = load(problem, wanted).draw(MODEL_SEED)
+        return tuple(
+            (str(value.dtype).removeprefix("torch."), tuple(value.shape))
+            if hasattr(value, "shape")
+            else (type(value).__name__, ())
+            for value in drawn
+        )
+
+    return tuple(map(layout, sizes))

@@ -17,7 +17,7 @@ from kernelassay.cell import Cell
 from kernelassay.errors import DeviceError, KernelassayError
 from kernelassay.execute.bench import MUTANT, Candidate
 from kernelassay.execute.toolbox import Toolbox
-from kernelassay.execute.worker import UnitRunner
+from kernelassay.execute.worker import UnitResult, UnitRunner
 from kernelassay.gate import HEADROOM
 from kernelassay.gate_inputs import input_record
 from kernelassay.inputs import InputSpec, has_parameters
@@ -77,13 +77,8 @@ class Testbed:
 
     def test(self, made: InputSpec, mutants: Sequence[str]) -> Tested:
         """Gate one input, and run some of the mutants on it, fit or not."""
-        chosen = [self._mutants[name] for name in mutants]
-        unit = self._worker.measure(made, self._originals, [*self._benign, *chosen])
+        unit = self.measure(made, mutants)
         record = input_record(made, unit)
-        self.runs += sum(not c.candidate.startswith("control/") for c in (*unit.fixed, *unit.cells))
-        for one in (*unit.fixed, *unit.cells):
-            if one.lost:
-                raise DeviceError(f"{one.candidate} was lost: {one.detail}", where=made.id)
         if unit.rejected:
             return Tested(made, record, unit.rejected)
         matrix = self._matrix(record, (*unit.fixed, *unit.cells))
@@ -108,6 +103,16 @@ class Testbed:
             correct=frozenset(n for n in self._correct if rejects[matrix.index[n]]),
             margins={name: self._margin(matrix, name, rejects) for name in mutants},
         )
+
+    def measure(self, made: InputSpec, mutants: Sequence[str]) -> UnitResult:
+        """Run the correct kernels and some mutants on an input."""
+        chosen = [self._mutants[name] for name in mutants]
+        unit = self._worker.measure(made, self._originals, [*self._benign, *chosen])
+        self.runs += sum(not c.candidate.startswith("control/") for c in (*unit.fixed, *unit.cells))
+        for one in (*unit.fixed, *unit.cells):
+            if one.lost:
+                raise DeviceError(f"{one.candidate} was lost: {one.detail}", where=made.id)
+        return unit
 
     def _matrix(self, record: Mapping[str, Any], cells: Sequence[Cell]) -> ProblemMatrix:
         """The cells of one input, as a session's are read."""
@@ -150,9 +155,7 @@ class Testbed:
 
         def judge(scale: float) -> Judged | None:
             made = spec("ceiling", seed, f"{kind}:x{scale:.6g}")
-            unit = self._worker.measure(named(made), self._originals, self._benign)
-            self.runs += len(self._originals) + len(unit.cells)
-            return judged(unit, self.limit)
+            return judged(self.measure(named(made), ()), self.limit)
 
         try:
             return locate(kind, judge, self.limit * HEADROOM, UP_TO).scale
