@@ -33,7 +33,8 @@ NO_CODE, NO_FUNCTION = "no code", "no such function"
 RAISES, LIMIT, NO_INPUTS = "the code raises", "the code passed a limit", "no inputs"
 SIZES, SHAPES, TWICE = "sizes that do not fit", "other shapes or dtypes", "the same input twice"
 
-_BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\r?\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)```", re.DOTALL)
+_LANGUAGES = ("python", "py", "python3", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Given:
 
 def code_of(text: str) -> str:
     """The longest Python block of an answer; without fences, all of it, if it has functions."""
-    blocks = [match[1] for match in _BLOCK.finditer(text)]
+    found = _BLOCK.finditer(text)
+    blocks = [match[2] for match in found if match[1].lower() in _LANGUAGES]
     if blocks:
         return max(blocks, key=len)
     return text if re.search(r"^def input_1\s*\(", text, re.MULTILINE) else ""

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from kernelassay.synthesis.generate.answers import inputs_of
-from kernelassay.synthesis.generate.chat import Asks, Make
+from kernelassay.synthesis.generate.chat import Asks
 from kernelassay.synthesis.generate.prompts import WHITE_BOX, prompt
 from kernelassay.synthesis.generate.target import Proposal, Target, WhiteBox
 
@@ -14,20 +14,17 @@ from kernelassay.synthesis.generate.target import Proposal, Target, WhiteBox
 class Asked:
     """A rung of a model: its prompt has what :mod:`prompts` tells at this number."""
 
-    def __init__(self, rung: int, make: Make, folder: Path) -> None:
+    def __init__(self, rung: int, asks: Asks, folder: Path) -> None:
         self.name = f"r{rung}"
         self.blind = rung < WHITE_BOX
         self._rung = rung
-        self._make = make
+        self._asks = asks
         self._folder = folder
-        self._asks: Asks | None = None
 
     def propose(
         self, target: Target, count: int, seed: int, seen: WhiteBox | None = None
     ) -> Proposal:
-        """As :class:`Generator`. Raises :class:`UsageError` if no model is named."""
-        if self._asks is None:
-            self._asks = self._make()
+        """As :class:`Generator`. Raises :class:`UsageError` if a recording lacks the answer."""
         survivors = seen.survivors if seen is not None else ()
         text = prompt(target, self._rung, count, seed, survivors)
         answer = self._asks.ask(f"{self.name}-{target.problem.id}", text)

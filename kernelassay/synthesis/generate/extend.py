@@ -24,8 +24,8 @@ from kernelassay.problem import Problem
 from kernelassay.protocols import V01
 from kernelassay.replay import find_problem
 from kernelassay.session import Session
+from kernelassay.synthesis.generate.bed import Bed
 from kernelassay.synthesis.generate.ladder import Ladder
-from kernelassay.synthesis.generate.testbed import Testbed
 
 
 def extend(
@@ -75,7 +75,7 @@ def _extend(
     def one(problem: Problem, worker: Worker) -> int:
         plan = plans[problem.id]
         names = [m["id"] for m in plan["mutants"] if measured(m)]
-        bed = Testbed(plan, problem, worker, tools, V01, VALIDITY_TOLERANCE, names)
+        bed = Bed(plan, problem, worker, tools, V01, VALIDITY_TOLERANCE, names)
         records: list[dict[str, Any]] = []
         for made in new[problem.id]:
             progress(f"{problem.id}: measuring {made.id}")

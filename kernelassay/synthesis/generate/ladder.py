@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelassay.analysis.mechanism import MECHANISMS, fates
+import numpy as np
+
+from kernelassay.analysis.mechanism import MECHANISMS, fates, mechanisms
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import Share, problem_facts, unproven
 from kernelassay.analysis.verdicts import rejected_relaxed
-from kernelassay.errors import DeviceError, KernelassayError
+from kernelassay.errors import DeviceError, KernelassayError, UsageError
 from kernelassay.execute.crew import each
 from kernelassay.execute.toolbox import Toolbox
 from kernelassay.execute.worker import Worker
@@ -28,8 +30,8 @@ from kernelassay.mutation import diff, mutant_text
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.problem import Problem
 from kernelassay.protocols import Protocol
-from kernelassay.synthesis.generate.target import Generator, Survivor, Target, Tested, WhiteBox
-from kernelassay.synthesis.generate.testbed import Testbed
+from kernelassay.synthesis.generate.bed import Bed
+from kernelassay.synthesis.generate.target import Generator, Survivor, Target, Tried, WhiteBox
 
 BUDGET = 8
 """Inputs of a problem that a rung may use, unless told otherwise."""
@@ -41,16 +43,17 @@ Progress = Callable[[str], None]
 class Survivors:
     """Who is to be killed on one problem: ``missed`` mutants by the reason (RIPR) they survive.
 
-    ``unobserved`` mutants are those that no input of the session proves wrong.
+    ``unobserved`` mutants are those that no input of the session proves wrong, by the reason on all
+    of its inputs.
     """
 
     missed: Mapping[str, str]
-    unobserved: tuple[str, ...]
+    unobserved: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class InputResult:
-    """One input of a rung, with what came of it as in :class:`Tested`.
+    """One input of a rung, with what came of it as in :class:`Tried`.
 
     ``witnessed`` has the unobserved mutants alone. ``objection`` is empty for a valid input.
     """
@@ -152,27 +155,28 @@ def survivors_of(matrix: ProblemMatrix, protocol: Protocol, tolerance: float) ->
     fate = dict(zip(matrix.candidates, map(str, fates(matrix, protocol)), strict=True))
     undecided = set(unproven(matrix, tolerance))
     missed: dict[str, str] = {}
-    unobserved: list[str] = []
+    everywhere = mechanisms(matrix, np.arange(len(matrix.inputs)), protocol.view)
+    unobserved: dict[str, str] = {}
     for fact in problem_facts(matrix, (), tolerance):
         if (fact.problem, fact.call, fact.style) in unfair:
             continue
         if fact.witnessed and fate[fact.id] in MECHANISMS:
             missed[fact.id] = fate[fact.id]
         elif not fact.witnessed and fact.id not in undecided:
-            unobserved.append(fact.id)
-    return Survivors(missed, tuple(unobserved))
+            unobserved[fact.id] = str(everywhere[matrix.index[fact.id]])
+    return Survivors(missed, unobserved)
 
 
-def white_box(plan: Mapping[str, Any], who: Survivors) -> tuple[Survivor, ...]:
-    """The survivors as a generator that is not blind sees them."""
+def white_box(plan: Mapping[str, Any], reasons: Mapping[str, str]) -> tuple[Survivor, ...]:
+    """Some mutants, with the reasons they survive, as a generator that is not blind sees them."""
     sources = {(c["id"], s): text for c in plan["calls"] for s, text in c["sources"].items()}
     found = []
     for m in plan["mutants"]:
-        if m["id"] in who.missed:
+        if m["id"] in reasons:
             original = sources[m["call"], m["style"]]
             text = diff(original, mutant_text(m, original), m["rule"])
-            reason = who.missed[m["id"]]
-            found.append(Survivor(m["id"], m["call"], m["family"], m["rule"], text, reason))
+            why = reasons[m["id"]]
+            found.append(Survivor(m["id"], m["call"], m["family"], m["rule"], text, why))
     return tuple(found)
 
 
@@ -208,7 +212,8 @@ def climb(
 ) -> Iterator[Climbed]:
     """Every generator on each problem, as they are done: a result per generator.
 
-    Raises :class:`DeviceError` where a machine failed.
+    Raises :class:`DeviceError` where a machine failed, :class:`UsageError` if a recording lacks an
+    answer.
     """
     by_id = {subject.problem.id: subject for subject in subjects}
 
@@ -231,7 +236,7 @@ def _climb(
     everyone = (*who.missed, *who.unobserved)
     try:
         progress(f"{name}: building {len(everyone)} mutants")
-        bed = Testbed(
+        bed = Bed(
             plan, subject.problem, worker, tools, options.protocol, options.tolerance, everyone
         )
         progress(f"{name}: looking for the ceilings")
@@ -249,7 +254,7 @@ def _rung(
     empty: ProblemRung,
     subject: Subject,
     generator: Generator,
-    bed: Testbed,
+    bed: Bed,
     target: Target,
     options: Options,
     progress: Progress,
@@ -259,10 +264,16 @@ def _rung(
     progress(f"{empty.problem}: {generator.name}")
     seen = None
     if not generator.blind:
-        seen = WhiteBox(white_box(subject.matrix.plan, who), bed.test, lambda: bed.runs - before)
+        plan = subject.matrix.plan
+        seen = WhiteBox(
+            white_box(plan, who.missed),
+            white_box(plan, who.unobserved),
+            bed.test,
+            lambda: bed.runs - before,
+        )
     try:
         proposal = generator.propose(target, options.budget, options.seed, seen)
-    except DeviceError:
+    except (DeviceError, UsageError):
         raise
     except KernelassayError as error:
         return replace(empty, refused=str(error))
@@ -280,14 +291,14 @@ def _rung(
     )
 
 
-def _result(tested: Tested, who: Survivors) -> InputResult:
+def _result(tested: Tried, who: Survivors) -> InputResult:
     return InputResult(
         id=tested.spec.id,
         objection=tested.objection,
         spec=tested.spec.to_json(),
         killed=tuple(sorted(tested.killed & who.missed.keys())),
         falsely=tuple(sorted(tested.falsely & who.missed.keys())),
-        witnessed=tuple(sorted(tested.witnessed & set(who.unobserved))),
+        witnessed=tuple(sorted(tested.witnessed & who.unobserved.keys())),
         correct=tuple(sorted(tested.correct)),
     )
 

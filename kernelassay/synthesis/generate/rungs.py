@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from kernelassay.errors import unknown_name
@@ -23,16 +22,20 @@ def generators(names: Sequence[str], make: Make, folder: Path) -> tuple[Generato
     """The generators of some names, each once; those that need no model for none.
 
     ``make`` gives what answers the prompts of a model's rungs, whose inputs are files of
-    ``folder``. Raises :class:`UsageError` for an unknown name.
+    ``folder``. Raises :class:`UsageError` for an unknown name, and as ``make`` does.
     """
+    asked = {f"r{number}": number for number in (NAIVE, TAXONOMY, WHITE_BOX)}
     known: Mapping[str, Callable[[], Generator]] = {
         "r0": Fuzz,
-        **{f"r{n}": partial(Asked, n, make, folder) for n in (NAIVE, TAXONOMY, WHITE_BOX)},
         "taxonomy": Taxonomy,
         "search": Search,
     }
     wanted = tuple(dict.fromkeys(names or DEFAULT))
     for name in wanted:
-        if name not in known:
-            raise unknown_name("rung", name, known)
-    return tuple(known[name]() for name in wanted)
+        if name not in NAMES:
+            raise unknown_name("rung", name, NAMES)
+    asks = make() if asked.keys() & set(wanted) else None
+    return tuple(
+        Asked(asked[name], asks, folder) if name in asked and asks else known[name]()
+        for name in wanted
+    )

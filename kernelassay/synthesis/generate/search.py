@@ -9,7 +9,7 @@ one coordinate at a time.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from kernelassay.analysis.mechanism import MASKED, NOT_INFECTED
@@ -23,14 +23,14 @@ from kernelassay.synthesis.generate.target import (
     Proposal,
     Survivor,
     Target,
-    Tested,
+    Tried,
     WhiteBox,
 )
 from kernelassay.synthesis.generate.taxonomy import Playbook, scales
 from kernelassay.tasks import run_task
 
 CELLS = 120
-"""Kernels that may run for each survivor of a problem, unless told otherwise."""
+"""Kernels that may run for each mutant that is looked for, unless told otherwise."""
 ROUND = 8
 """Points tried together from the best of one survivor."""
 FIRST = 6
@@ -43,7 +43,10 @@ Score = tuple[bool, float]
 
 
 class Search:
-    """Looks for an input that kills each survivor, then takes those that kill most."""
+    """Looks for an input that kills each survivor, then takes those that kill most.
+
+    What room is left goes to inputs that prove mutants wrong which none of the session does.
+    """
 
     name = "search"
     blind = False
@@ -52,55 +55,83 @@ class Search:
         self.cells = cells
 
     def propose(self, target: Target, count: int, seed: int, seen: WhiteBox | None) -> Proposal:
-        """As :class:`Generator`; at most ``cells`` kernels run for each survivor."""
+        """As :class:`Generator`; at most ``cells`` kernels run for each mutant."""
         assert seen is not None
-        if not seen.survivors:
-            return Proposal(())
-        hunt = _Hunt(target, seed, seen, self.cells * len(seen.survivors), self.name)
-        hunt.run()
-        return Proposal(covering(hunt.tested, count))
+        chosen: tuple[InputSpec, ...] = ()
+        for hunted, goal in ((seen.survivors, killed), (seen.unobserved, witnessed)):
+            if hunted and len(chosen) < count:
+                hunt = _Hunt(target, seed, seen, hunted, goal, self.cells, self.name)
+                hunt.run()
+                chosen += covering(hunt.tested, count - len(chosen), goal)
+        return Proposal(tuple(dict.fromkeys(chosen)))
 
 
-def covering(tested: Sequence[Tested], count: int) -> tuple[InputSpec, ...]:
-    """At most ``count`` inputs, each the one that kills most of what is left; the first of equals.
+Goal = Callable[[Tried], frozenset[str]]
 
-    Inputs that may not judge, or kill nobody, are left out.
+
+def killed(tested: Tried) -> frozenset[str]:
+    """Of survivors: those that the checker rejects on an input that may judge."""
+    return tested.killed
+
+
+def witnessed(tested: Tried) -> frozenset[str]:
+    """Of mutants that no input proved wrong: those that this one proves wrong, if it may judge."""
+    return frozenset() if tested.objection else tested.witnessed
+
+
+def covering(tested: Sequence[Tried], count: int, goal: Goal = killed) -> tuple[InputSpec, ...]:
+    """At most ``count`` inputs, each the one that gets most of what is left; the first of equals.
+
+    Inputs that get nobody are left out.
     """
-    left = frozenset(name for one in tested for name in one.killed)
+    left = frozenset(name for one in tested for name in goal(one))
     chosen: list[InputSpec] = []
     while left and len(chosen) < count:
-        best = max(tested, key=lambda one: len(one.killed & left))
+        best = max(tested, key=lambda one: len(goal(one) & left))
         chosen.append(best.spec)
-        left -= best.killed
+        left -= goal(best)
     return tuple(chosen)
 
 
 class _Hunt:
-    """The search on one problem; ``tested`` has all inputs that kernels ran on."""
+    """The search on one problem for inputs that get some mutants.
 
-    def __init__(self, target: Target, seed: int, seen: WhiteBox, cells: int, rung: str) -> None:
+    At most ``cells`` kernels run for each. ``tested`` has all inputs that kernels ran on.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        seed: int,
+        seen: WhiteBox,
+        hunted: Sequence[Survivor],
+        goal: Goal,
+        cells: int,
+        rung: str,
+    ) -> None:
         self.target = target
         self.seed = seed
         self.seen = seen
-        self.cells = cells
+        self.goal = goal
+        self.last = seen.cells() + cells * len(hunted)
         self.rung = rung
         self.draw = random.Random(seed)
         self.levers = target.problem.sizes
         self.edges = edges(kernel.source for kernel in target.kernels)
         self.ladder = self.edges.ladder
-        self.tested: list[Tested] = []
-        self.alive = {survivor.id: survivor for survivor in seen.survivors}
+        self.tested: list[Tried] = []
+        self.alive = {one.id: one for one in hunted}
         self.best: dict[str, tuple[Score, Point]] = {}
         self._settled: set[InputSpec] = set()
 
     @property
     def over(self) -> bool:
         """Whether nothing is left to kill, or to run."""
-        return not self.alive or self.seen.cells() >= self.cells
+        return not self.alive or self.seen.cells() >= self.last
 
     def run(self) -> None:
         """The playbook, then what the reasons say, then up each survivor's margin, in turn."""
-        everyone = [survivor.id for survivor in self.seen.survivors]
+        everyone = tuple(self.alive)
         wishes = tuple(Playbook(self.target, self.seed, self.rung).wishes())
         for made in run_task(settled, self.target.problem, wishes, PLAYBOOK):
             if not self.over:
@@ -155,9 +186,9 @@ class _Hunt:
             self._note(self.seen.test(found, names), replace(specs[wished], sizes=found.overrides))
         return bool(chosen)
 
-    def _note(self, tested: Tested, point: Point) -> None:
+    def _note(self, tested: Tried, point: Point) -> None:
         self.tested.append(tested)
-        for name in tested.killed:
+        for name in self.goal(tested):
             self.alive.pop(name, None)
         if tested.objection:
             return

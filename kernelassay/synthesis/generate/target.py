@@ -32,7 +32,8 @@ class Target:
 
     ``ceilings`` has, by kind of values, the largest scale at which correct kernels were seen to
     pass ``tolerance``; a kind that fails at scale 1 has none. ``parameters`` tells whether the
-    module has parameters that an input may redraw.
+    module has parameters that an input may redraw. ``objection`` runs the correct kernels, and no
+    other, on an input, and tells why it may not judge, if so.
     """
 
     problem: Problem
@@ -40,6 +41,7 @@ class Target:
     ceilings: Mapping[str, float]
     tolerance: float
     parameters: bool
+    objection: Callable[[InputSpec], str]
 
     @property
     def words(self) -> frozenset[str]:
@@ -67,7 +69,8 @@ class Wish:
 class Proposal:
     """What a generator came up with for a problem: inputs, and what went wrong on the way.
 
-    ``failures`` counts, by kind, the answers of a model that yielded no input.
+    ``failures`` counts, by kind, what yielded no input: answers of a model, and wishes that the
+    correct kernels objected to.
     """
 
     specs: tuple[InputSpec, ...]
@@ -75,14 +78,14 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class Tried:
     """What came of one generated input.
 
     ``record`` is as a plan stores it. ``objection`` tells why the input may not judge at the
     protocol's tolerance. The checker rejects on it the ``killed`` mutants, and ``falsely`` those
-    that it may not judge. ``witnessed`` are proven wrong. ``correct`` has the correct
-    kernels that the checker rejects. ``margins`` have, by mutant, what the
-    checker sees over its tolerance, infinite for an output rejected for a NaN, or that never came.
+    that it may not judge. ``witnessed`` are proven wrong. ``correct`` has the correct kernels that
+    the checker rejects. ``margins`` have, by mutant, what the checker sees over its tolerance,
+    infinite for an output that it rejects for a NaN, or that never came.
     """
 
     spec: InputSpec
@@ -112,11 +115,14 @@ class Survivor:
 class WhiteBox:
     """What a generator is told that is not blind.
 
-    ``test`` gates an input and runs some survivors on it; ``cells`` tells how many kernels ran.
+    ``unobserved`` are the mutants that no input of the session proves wrong, each with the reason
+    on all of its inputs. ``test`` gates an input and runs some of all these on it; ``cells`` tells
+    how many kernels ran.
     """
 
     survivors: tuple[Survivor, ...]
-    test: Callable[[InputSpec, Sequence[str]], Tested]
+    unobserved: tuple[Survivor, ...]
+    test: Callable[[InputSpec, Sequence[str]], Tried]
     cells: Callable[[], int]
 
 

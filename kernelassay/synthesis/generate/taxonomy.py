@@ -32,6 +32,10 @@ MOST = 3e5
 
 Values = tuple[str, ...]
 
+SPARE = 8
+"""More wishes are settled than inputs asked for, since correct kernels may object to some."""
+OBJECTED = "correct kernels objected"
+
 _EXP_NAMES = """
     softmax exp sigmoid tanh gelu silu swish softplus logsumexp elu selu mish erf log attention
     lstm gru rnn cross entropy
@@ -63,9 +67,18 @@ class Taxonomy:
     def propose(
         self, target: Target, count: int, seed: int, seen: WhiteBox | None = None
     ) -> Proposal:
-        """As :class:`Generator`."""
+        """As :class:`Generator`; what correct kernels object to is passed over, and counted."""
         wishes = tuple(Playbook(target, seed, self.name).wishes())
-        return Proposal(run_task(settled, target.problem, wishes, count))
+        chosen: list[InputSpec] = []
+        refused = 0
+        for made in run_task(settled, target.problem, wishes, count + SPARE):
+            if len(chosen) == count:
+                break
+            if target.objection(made):
+                refused += 1
+            else:
+                chosen.append(made)
+        return Proposal(tuple(chosen), {OBJECTED: refused} if refused else {})
 
 
 class Playbook:

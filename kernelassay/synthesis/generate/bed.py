@@ -31,7 +31,7 @@ from kernelassay.synthesis.generate.target import (
     SIGN_MIXED,
     Kernel,
     Target,
-    Tested,
+    Tried,
     named,
     spec,
 )
@@ -41,7 +41,7 @@ UP_TO = 1e6
 """No ceiling beyond this is looked for: past the range of float16 nothing is gained."""
 
 
-class Testbed:
+class Bed:
     """The correct kernels and some mutants of a planned problem, on a worker.
 
     ``runs`` counts the kernels that ran so far, correct ones and all: the cells. Raises
@@ -75,12 +75,12 @@ class Testbed:
         """The ids of the correct kernels."""
         return (*self._originals, *(one.id for one in self._benign))
 
-    def test(self, made: InputSpec, mutants: Sequence[str]) -> Tested:
+    def test(self, made: InputSpec, mutants: Sequence[str]) -> Tried:
         """Gate one input, and run some of the mutants on it, fit or not."""
         unit = self.measure(made, mutants)
         record = input_record(made, unit)
         if unit.rejected:
-            return Tested(made, record, unit.rejected)
+            return Tried(made, record, unit.rejected)
         matrix = self._matrix(record, (*unit.fixed, *unit.cells))
         rejects = matrix.rejected_by(self.protocol)[:, 0]
         fit = proven = np.zeros_like(rejects)
@@ -92,7 +92,7 @@ class Testbed:
         def those(rows: Bools) -> frozenset[str]:
             return frozenset(name for name in mutants if rows[matrix.index[name]])
 
-        return Tested(
+        return Tried(
             spec=made,
             record=record,
             objection=str(record["reason"]) or self._unfit(record),
@@ -148,7 +148,14 @@ class Testbed:
         )
         found = {kind: self._ceiling(kind, seed) for kind in (SIGN_MIXED, SAME_SIGN)}
         ceilings = {kind: scale for kind, scale in found.items() if scale is not None}
-        return Target(self.problem, kernels, ceilings, self.limit, has_parameters(self.problem))
+        return Target(
+            problem=self.problem,
+            kernels=kernels,
+            ceilings=ceilings,
+            tolerance=self.limit,
+            parameters=has_parameters(self.problem),
+            objection=lambda made: self.test(made, ()).objection,
+        )
 
     def _ceiling(self, kind: str, seed: int) -> float | None:
         """The largest scale at which correct kernels pass the limit with the gate's headroom."""
