@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelassay.analysis.score import Share
 from kernelassay.protocols import V01, VERIFIED, VERIFIED_INPUTS_AT_V01
+from kernelassay.report.ladder import PUBLISHED
 
 STAGES = {
     "admitted": 188,
@@ -30,3 +31,5 @@ DETECTED = {
 }
 BLIND = {"kernelbench-1/23_Softmax": 28, "kernelbench-1/24_LogSoftmax": 9}
 """Tolerance-blind survivors, of all mutants."""
+LADDER = PUBLISHED
+"""Killed and validity by rung of the knowledge ladder, which `kernelassay ladder` prints."""

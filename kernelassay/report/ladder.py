@@ -87,8 +87,8 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     for rung in ladder.rungs:
         yield from _of_rung(rung)
     yield (
-        "published: arXiv 2609.22220, on 1,154 survivors of 30 problems; its rungs 1 to 3 are those of"
-        " a language model, here taxonomy stands beside 2 and search beside 3, which knew as much"
+        "published: arXiv 2609.22220, on 1,154 survivors of 30 problems; its rungs 1 to 3 are a"
+        " language model's; taxonomy stands beside 2 and search beside 3, which know as much"
     )
     yield f"{ladder.ceiling_cells} cells more were run, once for all rungs, to locate the ceilings"
     for problem, why in ladder.aside.items():
