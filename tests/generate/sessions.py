@@ -14,14 +14,14 @@ def problem(name):
     return next(one for one in suite_problems() if one.id == name)
 
 
-def measured(root, *names, rules=RULES, images=None):
+def measured(root, *names):
     """A session of some problems, on the official inputs and three more."""
     backend = campaigns.identity_backend()
-    options = PlanOptions(select(rules), quick=True, backend=backend, max_inputs=8)
+    options = PlanOptions(select(RULES), quick=True, backend=backend, max_inputs=8)
     plan = campaigns.Campaign(tuple(map(problem, names)), options, jobs=1)
     session = Session.create(root, plan.manifest())
     try:
-        campaigns.run(plan, session, Silent(), images)
+        campaigns.run(plan, session, Silent())
     finally:
         session.close()
     return Session.open(root)

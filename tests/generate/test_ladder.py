@@ -16,6 +16,7 @@ from kernelassay.protocols import CURRENT, V01
 from kernelassay.replay import replay_cell
 from kernelassay.report.ladder import print_ladder
 from kernelassay.session import Session
+from kernelassay.synthesis.generate import ladder
 from kernelassay.synthesis.generate.answers import inputs_of
 from kernelassay.synthesis.generate.chat import Answer, Recorder
 from kernelassay.synthesis.generate.experiment import experiment
@@ -26,8 +27,10 @@ from kernelassay.synthesis.generate.prompts import NAIVE, TAXONOMY, WHITE_BOX, p
 from kernelassay.synthesis.generate.search import Search
 from kernelassay.synthesis.generate.target import Proposal, spec
 from kernelassay.synthesis.generate.taxonomy import Taxonomy
+from tests import made_session
 from tests.generate.sessions import measured, problem
 from tests.generate.test_answers import fenced
+from tests.made_session import STRAYS
 
 MATMUL = "suite/matmul_square"
 OPTIONS = Options(V01, 1e-2, budget=3)
@@ -64,8 +67,8 @@ def climb(session, *generators, **changed):
     return experiment([session], generators, options)
 
 
-def timeless(ladder):
-    data = ladder.to_json()
+def timeless(found):
+    data = found.to_json()
     for rung in data["rungs"]:
         rung["seconds"] = None
         for one in rung["problems"]:
@@ -178,8 +181,18 @@ def test_an_input_is_held_against_the_tolerance_of_the_protocol(session):
     assert strict.killed.count == 0
 
 
+def test_a_problem_at_official_sizes_gets_small_inputs_beside_them(copy, monkeypatch):
+    monkeypatch.setattr(ladder, "_small", lambda subject: (("size", 16),))
+    found = climb(copy, Taxonomy(), budget=4)
+    made = found.rungs[0].problems[0].inputs
+    assert {"size"} == {name for one in made for name in one.spec["overrides"]}
+    assert 16 in {one.spec["overrides"]["size"] for one in made}
+    assert all(one.id.startswith("small/taxonomy/") and not one.objection for one in made)
+    assert extend([copy], found) == {copy.name: len(made)}
+
+
 def test_without_a_survivor_there_is_nothing_to_test(tmp_path):
-    session = measured(tmp_path / "s", "suite/relu", rules=("constant-output",))
+    session = made_session.made(tmp_path / "s", strays={"aa01": STRAYS["aa01"]})
     with pytest.raises(NothingToTestError, match="nothing is left to kill"):
         climb(session, Fuzz())
 

@@ -7,6 +7,7 @@ same code that scores a session.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from kernelassay.execute.toolbox import Toolbox
 from kernelassay.execute.worker import UnitResult, UnitRunner
 from kernelassay.gate import HEADROOM
 from kernelassay.gate_inputs import input_record
-from kernelassay.inputs import InputSpec, has_parameters
+from kernelassay.input_shapes import Overrides
+from kernelassay.inputs import InputSpec, beside, has_parameters
 from kernelassay.matrix import ProblemMatrix, of_tables
 from kernelassay.oracle import CRITICAL, Bools
 from kernelassay.population import candidates_of
@@ -44,8 +46,9 @@ UP_TO = 1e6
 class Bed:
     """The correct kernels and some mutants of a planned problem, on a worker.
 
-    ``runs`` counts the kernels that ran so far, correct ones and all: the cells. Raises
-    :class:`DeviceError` where the machine failed.
+    ``runs`` counts the kernels that ran so far, correct ones and all: the cells. Where a problem
+    runs at its official sizes, inputs are made for the problem at ``small`` ones, and run beside
+    what checkers draw. Raises :class:`DeviceError` where the machine failed.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Bed:
         protocol: Protocol,
         tolerance: float,
         mutants: Sequence[str],
+        small: Overrides = (),
     ) -> None:
         wanted = frozenset(mutants)
         self.plan = {**plan, "mutants": [m for m in plan["mutants"] if m["id"] in wanted]}
@@ -64,6 +68,7 @@ class Bed:
         self.protocol = protocol
         self.tolerance = tolerance
         self.runs = 0
+        self._small = small
         self._worker = worker
         worker.open(problem)
         self._originals, candidates = run_task(candidates_of, self.plan, tools)
@@ -78,7 +83,7 @@ class Bed:
     def test(self, made: InputSpec, mutants: Sequence[str]) -> Tried:
         """Gate one input, and run some of the mutants on it, fit or not."""
         unit = self.measure(made, mutants)
-        record = input_record(made, unit)
+        record = input_record(self._placed(made), unit)
         if unit.rejected:
             return Tried(made, record, unit.rejected)
         matrix = self._matrix(record, (*unit.fixed, *unit.cells))
@@ -107,12 +112,16 @@ class Bed:
     def measure(self, made: InputSpec, mutants: Sequence[str]) -> UnitResult:
         """Run the correct kernels and some mutants on an input."""
         chosen = [self._mutants[name] for name in mutants]
-        unit = self._worker.measure(made, self._originals, [*self._benign, *chosen])
+        unit = self._worker.measure(self._placed(made), self._originals, [*self._benign, *chosen])
         self.runs += sum(not c.candidate.startswith("control/") for c in (*unit.fixed, *unit.cells))
         for one in (*unit.fixed, *unit.cells):
             if one.lost:
                 raise DeviceError(f"{one.candidate} was lost: {one.detail}", where=made.id)
         return unit
+
+    def _placed(self, made: InputSpec) -> InputSpec:
+        """An input as the session's problem runs it."""
+        return beside(made, self._small) if self._small else made
 
     def _matrix(self, record: Mapping[str, Any], cells: Sequence[Cell]) -> ProblemMatrix:
         """The cells of one input, as a session's are read."""
@@ -149,7 +158,7 @@ class Bed:
         found = {kind: self._ceiling(kind, seed) for kind in (SIGN_MIXED, SAME_SIGN)}
         ceilings = {kind: scale for kind, scale in found.items() if scale is not None}
         return Target(
-            problem=self.problem,
+            problem=replace(self.problem, shrunk=self._small) if self._small else self.problem,
             kernels=kernels,
             ceilings=ceilings,
             tolerance=self.limit,

@@ -10,17 +10,21 @@ from kernelassay.analysis.ground import why_aside
 from kernelassay.errors import KernelassayError, NothingToTestError
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import load
+from kernelassay.plan import OFFICIAL
 from kernelassay.replay import find_problem
 from kernelassay.session import Session
 from kernelassay.synthesis.generate.ladder import (
     Ladder,
     Options,
     Subject,
+    Survivors,
     account,
     climb,
     survivors_of,
 )
 from kernelassay.synthesis.generate.target import Generator
+
+NOBODY = Survivors({}, {})
 
 
 def experiment(
@@ -38,21 +42,20 @@ def experiment(
     :func:`kernelassay.matrix.load`, and ``DeviceError`` where a machine failed.
     """
     joined = JoinedSessions(sessions)
+    official = sessions[0].manifest["scale"] == OFFICIAL
     subjects: list[Subject] = []
     aside: dict[str, str] = {}
     for matrix in load(joined, partial=partial):
         try:
             why = why_aside(matrix, options.protocol)
-            if not why:
-                who = survivors_of(matrix, options.protocol, options.tolerance)
+            who = NOBODY if why else survivors_of(matrix, options.protocol, options.tolerance)
+            if who.missed or who.unobserved:
                 problem = find_problem(matrix.plan, kernelbench)
-                why = "" if who.missed or who.unobserved else "nothing is left to kill"
+                subjects.append(Subject(problem, matrix, who, official))
+                continue
         except KernelassayError as error:
             why = str(error)
-        if why:
-            aside[matrix.problem] = why
-        else:
-            subjects.append(Subject(problem, matrix, who))
+        aside[matrix.problem] = why or "nothing is left to kill"
     if not subjects:
         reasons = "; ".join(f"{problem}: {why}" for problem, why in aside.items())
         raise NothingToTestError(f"no problem has a survivor ({reasons})", where=joined.name)

@@ -21,17 +21,20 @@ from kernelassay.analysis.mechanism import MECHANISMS, fates, mechanisms
 from kernelassay.analysis.plain import plain
 from kernelassay.analysis.score import Share, problem_facts, unproven
 from kernelassay.analysis.verdicts import rejected_relaxed
-from kernelassay.errors import DeviceError, KernelassayError, UsageError
+from kernelassay.errors import DeviceError, KernelassayError, UnsupportedError, UsageError
 from kernelassay.execute.crew import each
 from kernelassay.execute.toolbox import Toolbox
 from kernelassay.execute.worker import Worker
+from kernelassay.input_shapes import Overrides, Small
 from kernelassay.matrix import ProblemMatrix
 from kernelassay.mutation import diff, mutant_text
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.problem import Problem
 from kernelassay.protocols import Protocol
+from kernelassay.small import small_sizes_limited
 from kernelassay.synthesis.generate.bed import Bed
 from kernelassay.synthesis.generate.target import Generator, Survivor, Target, Tried, WhiteBox
+from kernelassay.tasks import run_task
 
 BUDGET = 8
 """Inputs of a problem that a rung may use, unless told otherwise."""
@@ -196,11 +199,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A problem with its matrix, and who is to be killed."""
+    """A problem with its matrix, and who is to be killed; ``official`` if it runs at full size."""
 
     problem: Problem
     matrix: ProblemMatrix
     who: Survivors
+    official: bool = False
 
 
 def climb(
@@ -237,7 +241,14 @@ def _climb(
     try:
         progress(f"{name}: building {len(everyone)} mutants")
         bed = Bed(
-            plan, subject.problem, worker, tools, options.protocol, options.tolerance, everyone
+            plan,
+            subject.problem,
+            worker,
+            tools,
+            options.protocol,
+            options.tolerance,
+            everyone,
+            _small(subject),
         )
         progress(f"{name}: looking for the ceilings")
         target = bed.target(options.seed)
@@ -248,6 +259,16 @@ def _climb(
     ceilings = bed.runs
     rungs = (_rung(empty, subject, one, bed, target, options, progress) for one in generators)
     return Climbed(ceilings, tuple(rungs))
+
+
+def _small(subject: Subject) -> Overrides:
+    """The sizes that inputs are made for. Raises :class:`UnsupportedError` if there are none."""
+    if not subject.official:
+        return ()
+    found: Small = run_task(small_sizes_limited, subject.problem)
+    if found.reason:
+        raise UnsupportedError(f"has no small inputs: {found.reason}", where=subject.problem.id)
+    return found.sizes
 
 
 def _rung(
@@ -293,9 +314,9 @@ def _rung(
 
 def _result(tested: Tried, who: Survivors) -> InputResult:
     return InputResult(
-        id=tested.spec.id,
+        id=tested.record["id"],
         objection=tested.objection,
-        spec=tested.spec.to_json(),
+        spec=tested.record["spec"],
         killed=tuple(sorted(tested.killed & who.missed.keys())),
         falsely=tuple(sorted(tested.falsely & who.missed.keys())),
         witnessed=tuple(sorted(tested.witnessed & who.unobserved.keys())),
