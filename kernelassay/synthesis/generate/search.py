@@ -26,7 +26,7 @@ from kernelassay.synthesis.generate.target import (
     Tried,
     WhiteBox,
 )
-from kernelassay.synthesis.generate.taxonomy import Playbook, scales
+from kernelassay.synthesis.generate.taxonomy import APART, Playbook, scales
 from kernelassay.tasks import run_task
 
 CELLS = 120
@@ -60,7 +60,7 @@ class Search:
         chosen: tuple[InputSpec, ...] = ()
         for hunted, goal in ((seen.survivors, killed), (seen.unobserved, witnessed)):
             if hunted and len(chosen) < count:
-                hunt = _Hunt(target, seed, seen, hunted, goal, self.cells, self.name)
+                hunt = _Hunt(target, APART + seed, seen, hunted, goal, self.cells, self.name)
                 hunt.run()
                 chosen += covering(hunt.tested, count - len(chosen), goal)
         return Proposal(tuple(dict.fromkeys(chosen)))

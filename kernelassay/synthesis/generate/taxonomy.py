@@ -34,6 +34,8 @@ Values = tuple[str, ...]
 
 SPARE = 8
 """More wishes are settled than inputs asked for, since correct kernels may object to some."""
+APART = 5000
+"""Added to the seed, so that no values or parameters that are drawn are the battery's."""
 OBJECTED = "correct kernels objected"
 
 _EXP_NAMES = """
@@ -68,7 +70,7 @@ class Taxonomy:
         self, target: Target, count: int, seed: int, seen: WhiteBox | None = None
     ) -> Proposal:
         """As :class:`Generator`; what correct kernels object to is passed over, and counted."""
-        wishes = tuple(Playbook(target, seed, self.name).wishes())
+        wishes = tuple(Playbook(target, APART + seed, self.name).wishes())
         chosen: list[InputSpec] = []
         refused = 0
         for made in run_task(settled, target.problem, wishes, count + SPARE):
