@@ -143,27 +143,29 @@ IMPRECISE = "sign-mixed:x3000"
 
 
 def test_the_first_alternative_on_which_references_agree_is_taken():
-    wish = Wish((spec("t", 1, IMPRECISE), spec("t", 1, "sign-mixed")), "")
-    assert run_task(settled, MATMUL, [wish], 1) == (spec("t", 1, "sign-mixed"),)
+    wish = Wish((spec("t", 1, IMPRECISE), spec("t", 1, "sign-mixed")), "sums")
+    assert run_task(settled, MATMUL, [wish], 1) == ((spec("t", 1, "sign-mixed"), "sums"),)
 
 
 def test_a_wish_that_is_not_checked_is_taken_as_it_is():
     wish = Wish((spec("t", 1, IMPRECISE),), "", checked=False)
-    assert run_task(settled, MATMUL, [wish], 1) == (spec("t", 1, IMPRECISE),)
+    assert run_task(settled, MATMUL, [wish], 1) == ((spec("t", 1, IMPRECISE), ""),)
 
 
 def test_a_wish_without_a_precise_alternative_is_passed_over():
     wishes = [Wish((spec("t", 1, IMPRECISE),), ""), Wish((spec("t", 1, "ramp"),), "")] * 2
-    assert run_task(settled, MATMUL, wishes, 4) == (spec("t", 1, "ramp"),)
+    assert run_task(settled, MATMUL, wishes, 4) == ((spec("t", 1, "ramp"), ""),)
     each = run_task(settled_each, MATMUL, [spec("t", 1, IMPRECISE), spec("t", 1, "ramp")])
     assert each == (None, spec("t", 1, "ramp"))
 
 
 def test_sizes_become_what_the_problem_accepts():
     wish = Wish((spec("t", 1, "ramp", {"size": 33}),), "")
-    (made,) = run_task(settled, MATMUL, [wish], 1)
+    ((made, _),) = run_task(settled, MATMUL, [wish], 1)
     assert made == spec("t", 1, "ramp", {"size": 33})
-    (too_large,) = run_task(settled, MATMUL, [Wish((spec("t", 1, "ramp", {"size": 4097}),), "")], 1)
+    ((too_large, _),) = run_task(
+        settled, MATMUL, [Wish((spec("t", 1, "ramp", {"size": 4097}),), "")], 1
+    )
     assert too_large == spec("t", 1, "ramp")
 
 

@@ -45,5 +45,6 @@ class Fuzz:
                 f"{values}:x{factor:.4g}",
                 sizes if number % 2 else None,
             )
-            wishes.append(Wish((made,), "random", checked=False))
-        return Proposal(run_task(settled, target.problem, wishes, count))
+            wishes.append(Wish((made,), "", checked=False))
+        chosen = run_task(settled, target.problem, wishes, count)
+        return Proposal(tuple(made for made, _ in chosen))

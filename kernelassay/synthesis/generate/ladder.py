@@ -58,10 +58,12 @@ class Survivors:
 class InputResult:
     """One input of a rung, with what came of it as in :class:`Tried`.
 
-    ``witnessed`` has the unobserved mutants alone. ``objection`` is empty for a valid input.
+    ``witnessed`` has the unobserved mutants alone. ``objection`` is empty for a valid input,
+    ``aim`` where a generator does not say which faults it is after.
     """
 
     id: str
+    aim: str
     objection: str
     spec: Mapping[str, Any]
     killed: tuple[str, ...]
@@ -302,7 +304,7 @@ def _rung(
     for number, made in enumerate(proposal.specs):
         progress(f"{empty.problem}: {generator.name} {number + 1} of {len(proposal.specs)}")
         tested = bed.test(made, (*who.missed, *who.unobserved))
-        results.append(_result(tested, who))
+        results.append(_result(tested, who, proposal.aims.get(made.id, "")))
     return replace(
         empty,
         inputs=tuple(results),
@@ -312,9 +314,10 @@ def _rung(
     )
 
 
-def _result(tested: Tried, who: Survivors) -> InputResult:
+def _result(tested: Tried, who: Survivors, aim: str) -> InputResult:
     return InputResult(
         id=tested.record["id"],
+        aim=aim,
         objection=tested.objection,
         spec=tested.record["spec"],
         killed=tuple(sorted(tested.killed & who.missed.keys())),

@@ -133,7 +133,7 @@ class _Hunt:
         """The playbook, then what the reasons say, then up each survivor's margin, in turn."""
         everyone = tuple(self.alive)
         wishes = tuple(Playbook(self.target, self.seed, self.rung).wishes())
-        for made in run_task(settled, self.target.problem, wishes, PLAYBOOK):
+        for made, _ in run_task(settled, self.target.problem, wishes, PLAYBOOK):
             if not self.over:
                 self._settled.add(made)
                 self._note(self.seen.test(made, everyone), Point.of(made))

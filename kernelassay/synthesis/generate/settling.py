@@ -25,8 +25,10 @@ R = TypeVar("R")
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def settled(problem: Problem, wishes: Sequence[Wish], count: int) -> tuple[InputSpec, ...]:
-    """The first ``count`` inputs that wishes become, each once.
+def settled(
+    problem: Problem, wishes: Sequence[Wish], count: int
+) -> tuple[tuple[InputSpec, str], ...]:
+    """The first ``count`` inputs that wishes become, each once, and what each is aimed at.
 
     A wish is passed over if no alternative suits, or if all became inputs already. Raises
     ``ProblemError`` if the problem does not run within limits.
@@ -84,18 +86,20 @@ class _Settling:
             return False
 
 
-def _settle(problem: Problem, wishes: Sequence[Wish], count: int) -> tuple[InputSpec, ...]:
+def _settle(
+    problem: Problem, wishes: Sequence[Wish], count: int
+) -> tuple[tuple[InputSpec, str], ...]:
     moves = any(one.overrides for wish in wishes for one in wish.alternatives)
     settling = _Settling(problem, moves=moves)
-    chosen: dict[InputSpec, None] = {}
+    chosen: dict[InputSpec, str] = {}
     for wish in wishes:
         if len(chosen) >= count:
             break
         new = [one for one in map(settling.sized, wish.alternatives) if one not in chosen]
         taken = next((one for one in new if not wish.checked or settling.suits(one)), None)
         if taken is not None:
-            chosen.setdefault(taken)
-    return tuple(chosen)
+            chosen.setdefault(taken, wish.why)
+    return tuple(chosen.items())
 
 
 def _settle_each(problem: Problem, specs: Sequence[InputSpec]) -> tuple[InputSpec | None, ...]:

@@ -70,11 +70,13 @@ class Proposal:
     """What a generator came up with for a problem: inputs, and what went wrong on the way.
 
     ``failures`` counts, by kind, what yielded no input: answers of a model, and wishes that the
-    correct kernels objected to.
+    correct kernels objected to. ``aims`` tells, by id, which faults an input is aimed at, where the
+    generator knows.
     """
 
     specs: tuple[InputSpec, ...]
     failures: Mapping[str, int] = field(default_factory=dict)
+    aims: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,16 +71,17 @@ class Taxonomy:
     ) -> Proposal:
         """As :class:`Generator`; what correct kernels object to is passed over, and counted."""
         wishes = tuple(Playbook(target, APART + seed, self.name).wishes())
-        chosen: list[InputSpec] = []
+        chosen: dict[InputSpec, str] = {}
         refused = 0
-        for made in run_task(settled, target.problem, wishes, count + SPARE):
+        for made, why in run_task(settled, target.problem, wishes, count + SPARE):
             if len(chosen) == count:
                 break
             if target.objection(made):
                 refused += 1
             else:
-                chosen.append(made)
-        return Proposal(tuple(chosen), {OBJECTED: refused} if refused else {})
+                chosen[made] = why
+        aims = {made.id: why for made, why in chosen.items()}
+        return Proposal(tuple(chosen), {OBJECTED: refused} if refused else {}, aims)
 
 
 class Playbook:
