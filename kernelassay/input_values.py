@@ -236,13 +236,20 @@ TRANSFORMS: dict[str, Transform] = {transform.name: transform for transform in _
 _AFFINE = re.compile(r"(?P<base>[^:]+)(?::x(?P<factor>[^:]+))?(?::\+(?P<shift>[^:]+))?")
 
 
+MOSAIC = "~"
+"""Between the names of the parts of a mosaic."""
+
+
 def named_transform(name: str) -> Transform:
     """An entry of :data:`TRANSFORMS`, or ``<entry>:x<factor>:+<shift>``: its values, scaled, moved.
 
-    Either part may be left out. Raises :class:`UsageError` for a name that is none.
+    Either part may be left out. Several such names with :data:`MOSAIC` between them: a mosaic of
+    their values. Raises :class:`UsageError` for a name that is none.
     """
     if name in TRANSFORMS:
         return TRANSFORMS[name]
+    if MOSAIC in name:
+        return _mosaic(name, tuple(map(named_transform, name.split(MOSAIC))))
     match = _AFFINE.fullmatch(name)
     if match is None or match["base"] not in TRANSFORMS:
         raise unknown_name("transform", name, TRANSFORMS)
@@ -258,6 +265,28 @@ def named_transform(name: str) -> Transform:
         return base.apply(x, source) * factor + shift
 
     return Transform(name, f"{base.what}, times {factor:g}, plus {shift:g}", apply, base.plain)
+
+
+def _mosaic(name: str, parts: Sequence[Transform]) -> Transform:
+    """The first tensor's slices take turns in the parts' values; other tensors have the first's.
+
+    Slices are those of the first axis that has several, the last axis apart. What is computed of
+    one slice alone is thus tried on all parts at once.
+    """
+
+    def apply(x: torch.Tensor, source: Source) -> torch.Tensor:
+        axis = next((d for d, extent in enumerate(x.shape[:-1]) if extent > 1), None)
+        if axis is None or source.first is not None:
+            return parts[0].apply(x, source)
+        turns = min(len(parts), x.shape[axis])
+        made = x.clone()
+        for turn, part in enumerate(parts[:turns]):
+            slices = torch.arange(turn, x.shape[axis], turns)
+            made.index_copy_(axis, slices, part.apply(x.index_select(axis, slices), source))
+        return made
+
+    what = "by slice: " + "; ".join(part.what for part in parts)
+    return Transform(name, what, apply)
 
 
 def generator_for(seed: int, index: int) -> torch.Generator:

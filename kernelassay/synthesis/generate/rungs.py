@@ -9,13 +9,14 @@ from kernelassay.errors import unknown_name
 from kernelassay.synthesis.generate.asked import Asked
 from kernelassay.synthesis.generate.chat import Make
 from kernelassay.synthesis.generate.fuzz import Fuzz
+from kernelassay.synthesis.generate.mosaic import Mosaic
 from kernelassay.synthesis.generate.prompts import NAIVE, TAXONOMY, WHITE_BOX
 from kernelassay.synthesis.generate.search import Search
 from kernelassay.synthesis.generate.target import Generator
 from kernelassay.synthesis.generate.taxonomy import Taxonomy
 
 DEFAULT = ("r0", "taxonomy", "search")
-NAMES = ("r0", "r1", "r2", "r3", "taxonomy", "search")
+NAMES = ("r0", "r1", "r2", "r3", "taxonomy", "mosaic", "search")
 
 
 def generators(names: Sequence[str], make: Make, folder: Path) -> tuple[Generator, ...]:
@@ -28,6 +29,7 @@ def generators(names: Sequence[str], make: Make, folder: Path) -> tuple[Generato
     known: Mapping[str, Callable[[], Generator]] = {
         "r0": Fuzz,
         "taxonomy": Taxonomy,
+        "mosaic": Mosaic,
         "search": Search,
     }
     wanted = tuple(dict.fromkeys(names or DEFAULT))

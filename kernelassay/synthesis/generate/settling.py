@@ -14,6 +14,7 @@ from kernelassay.errors import KernelassayError
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.input_shapes import fitting
 from kernelassay.input_trials import Trying
+from kernelassay.input_values import MOSAIC
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import MODEL_SEED, Problem, load
 from kernelassay.synthesis.generate.target import Wish, named
@@ -42,6 +43,17 @@ def settled_each(problem: Problem, specs: Sequence[InputSpec]) -> tuple[InputSpe
     Raises as :func:`settled`.
     """
     return _limited(_settle_each, problem, tuple(specs))
+
+
+def mosaics(
+    problem: Problem, grounds: Sequence[InputSpec], kinds: Sequence[Sequence[str]], count: int
+) -> tuple[InputSpec, ...]:
+    """At the sizes of each of some inputs, a mosaic of as many kinds of values as references bear.
+
+    Of each kind, given as transforms from the most telling to the mildest, the first is added that
+    leaves the whole precise. Raises as :func:`settled`.
+    """
+    return _limited(_mosaics, problem, tuple(grounds), tuple(kinds), count)
 
 
 def layouts(problem: Problem, sizes: Sequence[Mapping[str, int]]) -> tuple[Layout | str, ...]:
@@ -106,6 +118,28 @@ def _settle_each(problem: Problem, specs: Sequence[InputSpec]) -> tuple[InputSpe
     settling = _Settling(problem, moves=any(one.overrides for one in specs))
     sized = map(settling.sized, specs)
     return tuple(one if settling.suits(one) else None for one in sized)
+
+
+def _mosaics(
+    problem: Problem, grounds: Sequence[InputSpec], kinds: Sequence[Sequence[str]], count: int
+) -> tuple[InputSpec, ...]:
+    settling = _Settling(problem, moves=any(one.overrides for one in grounds))
+    chosen: dict[InputSpec, None] = {}
+    for ground in dict.fromkeys(map(settling.sized, grounds)):
+        if len(chosen) >= count:
+            break
+        parts: tuple[str, ...] = ()
+        for kind in kinds:
+            tries = ((*parts, one) for one in kind if one not in parts)
+            whole = (t for t in tries if settling.suits(_with(ground, t)))
+            parts = next(whole, parts)
+        if parts:
+            chosen.setdefault(named(_with(ground, parts)))
+    return tuple(chosen)
+
+
+def _with(ground: InputSpec, parts: Sequence[str]) -> InputSpec:
+    return replace(ground, transform=MOSAIC.join(parts))
 
 
 def _layouts(problem: Problem, sizes: Sequence[Mapping[str, int]]) -> tuple[Layout | str, ...]:

@@ -144,6 +144,38 @@ class Playbook:
         for place in range(1, len(self.levers) - 1):
             yield Wish(self._long(place, mixed), "indexing: each size large in its turn")
 
+    def grounds(self) -> Iterator[InputSpec]:
+        """Sizes and conditions for inputs of any values."""
+        at, values = self.edges, ("official",)
+        yield from self._at(at.whole, 0, values, order="reverse", surroundings="packed")
+        yield from self._at(at.past, 0, values, order="reverse", surroundings="nan")
+        yield from self._long(-1, values, order="seeded:1")
+        yield from self._at(at.twice, 1, values, order="seeded:1", surroundings="packed")
+        yield from self._at(at.below, 1, values, order="reverse", surroundings="nan")
+        yield from self._long(0, values, order="reverse")
+        yield from self._at(at.whole, 1, values, surroundings="nan")
+        yield from self._at(at.past, 2, values, surroundings="packed")
+        yield from self._own(values)
+
+    def kinds(self) -> Iterator[Values]:
+        """The kinds of values, those first that show most, each from its largest scale down."""
+        yield ("sign-mixed:x2", "sign-mixed", "official")
+        yield self.same
+        yield ("edge-spikes-100", "edge-spikes-10")
+        yield self.mixed
+        yield ("official:+1000", "official:+100", "official:+20")
+        words = self.target.words
+        if words & _EXP:
+            yield ("saturating", "sign-mixed:x8")
+        if words & _ORDER:
+            yield ("ties",)
+            yield ("all-negative",)
+        if words & _KNEES:
+            yield ("thresholds",)
+        yield ("small-spread",)
+        yield ("opposed",)
+        yield ("near-zero-1e-3",)
+
     def _semantic(self) -> Iterator[Wish]:
         """What the operations themselves are sensitive to."""
         words = self.target.words
