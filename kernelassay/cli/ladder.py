@@ -24,7 +24,7 @@ from kernelassay.cli.selection import (
     multiple=True,
     metavar="NAME",
     help="A generator of inputs; may be repeated. one of r0, r1, r2, r3 (these three ask a"
-    " language model), taxonomy, search. Default: r0, taxonomy, search.",
+    " language model), taxonomy, mosaic, search. Default: r0, taxonomy, search.",
 )
 @click.option(
     "--protocol",

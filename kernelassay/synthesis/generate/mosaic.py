@@ -15,7 +15,7 @@ from kernelassay.input_values import MOSAIC
 from kernelassay.inputs import InputSpec
 from kernelassay.synthesis.generate.settling import mosaics
 from kernelassay.synthesis.generate.target import Proposal, Target, WhiteBox, named
-from kernelassay.synthesis.generate.taxonomy import OBJECTED, Playbook
+from kernelassay.synthesis.generate.taxonomy import APART, OBJECTED, Playbook
 from kernelassay.tasks import run_task
 
 
@@ -29,7 +29,7 @@ class Mosaic:
         self, target: Target, count: int, seed: int, seen: WhiteBox | None = None
     ) -> Proposal:
         """As :class:`Generator`; kinds that correct kernels object to are dropped, and counted."""
-        book = Playbook(target, seed, self.name)
+        book = Playbook(target, APART + seed, self.name)
         made = run_task(mosaics, target.problem, tuple(book.grounds()), tuple(book.kinds()), count)
         chosen: list[InputSpec] = []
         refused = 0
