@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelassay.analysis.score import Share
 from kernelassay.protocols import V01, VERIFIED, VERIFIED_INPUTS_AT_V01
+from kernelassay.report.ladder import PUBLISHED
 
 STAGES = {
     "admitted": 188,
@@ -37,3 +38,5 @@ SUITES = {
 """What a greedy suite of so many inputs detects: of all mutants, and of the half held out by id."""
 OFFICIAL_BESIDE_SUITES = {"": "83.1%", "id": "82.9%"}
 """What the five official inputs detect of the same."""
+LADDER = PUBLISHED
+"""Killed and validity by rung of the knowledge ladder, which `kernelassay ladder` prints."""

@@ -55,7 +55,7 @@ def gate_inputs(
         _require_machine(unit, spec)
         if full_size and not spec.overrides:
             correct = _drop_unfit(base, correct, unit, official=spec.group == "official")
-        record = _input_record(spec, unit)
+        record = input_record(spec, unit)
         base["inputs"].append(record)
         if mutants:
             mutants.measured(base, unit)
@@ -182,7 +182,8 @@ def _rebase(base: dict[str, Any]) -> None:
     base["benign"] = kept
 
 
-def _input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
+def input_record(spec: InputSpec, unit: UnitResult) -> dict[str, Any]:
+    """What a plan stores of an input that the gate has measured, with its validity."""
     facts = unit.facts
     record: dict[str, Any] = {
         "id": spec.id,

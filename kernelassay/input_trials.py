@@ -6,9 +6,9 @@ runs: everything here EXECUTES it, in a worker only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 from kernelassay.dataless import draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
@@ -53,6 +53,65 @@ def settled_battery(problem: Problem, size: str = FULL) -> tuple[InputSpec, ...]
     return settle(problem, size).specs
 
 
+class Trying:
+    """What a problem accepts, and what its references bear; remembered. EXECUTES it.
+
+    A shape may cost twice the work and elements of the problem's own sizes, or 1 MFLOP and 32k
+    elements where that is more.
+    """
+
+    def __init__(
+        self, problem: Problem, signature: Callable[[Overrides], str] | None = None
+    ) -> None:
+        self.problem = problem
+        try:
+            own = measure(load(problem), fake=True)
+        except ProblemError:  # the forward looks at values, which fake tensors have none of
+            own = measure(load(problem))
+        self._work = max(GROWTH * own.work, SMALL_WORK)
+        self._elements = max(GROWTH * own.elements, SMALL_VOLUME)
+        self._loaded = cache(lambda overrides: load(problem, dict(overrides)))
+        self._verdict = cache(self._try)
+        self._signature = signature or self._traced
+
+    def fits(self, sizes: Mapping[str, int]) -> Verdict:
+        """Whether the problem runs at these sizes, and costs little."""
+        return self._verdict(tuple(sorted(sizes.items())))
+
+    def _try(self, overrides: Overrides) -> Verdict:
+        try:
+            found = measure(self._loaded(overrides), element_limit=self._elements)
+        except TooLargeError:
+            return "too-large"
+        except (ProblemError, UnsupportedError):
+            return "refused"
+        if found.work > self._work or found.elements > self._elements:
+            return "too-large"
+        kernel = self.problem.kernel
+        if kernel is not None and not accepts(kernel, self._loaded(overrides)):
+            return "refused"
+        return "fits" if found.finite else "refused"
+
+    def disagreement(self, spec: InputSpec) -> float:
+        """How far the references differ on an input; infinite where one is not finite."""
+        module = self._loaded(spec.overrides)
+        inputs, state = materialise(module, spec)
+        return disagreement(module, state, inputs, spec.seed)
+
+    def precise(self, spec: InputSpec) -> bool:
+        """Whether the references agree on an input so well that correct kernels will, too."""
+        return self.disagreement(spec) <= CHOICE_LIMIT * VALIDITY_TOLERANCE
+
+    @cached_property
+    def moves(self) -> tuple[tuple[Overrides, ...], frozenset[str]]:
+        """Moves of one lever each, and the levers that change the graph itself when they move."""
+        return _moves(self.problem, self.fits, self._signature)
+
+    def _traced(self, overrides: Overrides) -> str:
+        loader = partial(load, self.problem, dict(overrides))
+        return trace_layout(loader, draw_layout(loader)).signature()
+
+
 def settle(
     problem: Problem,
     size: str = FULL,
@@ -62,50 +121,12 @@ def settle(
     """:func:`battery` with shapes that run and cost little, and values the references bear.
 
     ``size`` is one of :data:`inputs.BATTERIES`; ``signature`` traces the problem at some sizes, if
-    the caller keeps graphs; ``kinds`` are those of :mod:`protocol_inputs` to draw after it. A shape
-    may cost twice the work and elements of the problem's own sizes, or 1 MFLOP and 32k elements
-    where that is more.
+    the caller keeps graphs; ``kinds`` are those of :mod:`protocol_inputs` to draw after it.
     """
-    try:
-        own = measure(load(problem), fake=True)
-    except ProblemError:  # the forward looks at values, which fake tensors have none of
-        own = measure(load(problem))
-    work = max(GROWTH * own.work, SMALL_WORK)
-    elements = max(GROWTH * own.elements, SMALL_VOLUME)
-    loaded = cache(lambda overrides: load(problem, dict(overrides)))
-
-    @cache
-    def tried(overrides: Overrides) -> Verdict:
-        try:
-            found = measure(loaded(overrides), element_limit=elements)
-        except TooLargeError:
-            return "too-large"
-        except (ProblemError, UnsupportedError):
-            return "refused"
-        if found.work > work or found.elements > elements:
-            return "too-large"
-        if problem.kernel is not None and not accepts(problem.kernel, loaded(overrides)):
-            return "refused"
-        return "fits" if found.finite else "refused"
-
-    def precise(spec: InputSpec) -> bool:
-        module = loaded(spec.overrides)
-        inputs, state = materialise(module, spec)
-        return disagreement(module, state, inputs, spec.seed) <= CHOICE_LIMIT * VALIDITY_TOLERANCE
-
-    def traced(overrides: Overrides) -> str:
-        loader = partial(load, problem, dict(overrides))
-        return trace_layout(loader, draw_layout(loader)).signature()
-
-    moves, frozen = _moves(problem, tried, signature or traced)
-    specs = battery(
-        problem,
-        size=size,
-        trial=lambda moved: tried(tuple(moved.items())),
-        precise=precise,
-        frozen=frozen,
-    )
-    drawn = drawn_inputs(problem, kinds, lambda moved: tried(tuple(sorted(moved.items()))), frozen)
+    trying = Trying(problem, signature)
+    moves, frozen = trying.moves
+    specs = battery(problem, size=size, trial=trying.fits, precise=trying.precise, frozen=frozen)
+    drawn = drawn_inputs(problem, kinds, trying.fits, frozen)
     return Settled((*specs, *drawn), moves, frozen)
 
 
@@ -146,7 +167,7 @@ def settle_official(
 
 def _moves(
     problem: Problem,
-    tried: Callable[[Overrides], Verdict],
+    fits: Callable[[Mapping[str, int]], Verdict],
     signature: Callable[[Overrides], str],
 ) -> tuple[tuple[Overrides, ...], frozenset[str]]:
     """Moves of one lever each, and the levers that change the graph itself when they move.
@@ -165,7 +186,7 @@ def _moves(
     frozen: set[str] = set()
     for lever in problem.sizes:
         candidates = [((lever.name, 2 * lever.value),), ((lever.name, lever.value + 1),)]
-        fitting = next((moved for moved in candidates if tried(moved) == "fits"), None)
+        fitting = next((moved for moved in candidates if fits(dict(moved)) == "fits"), None)
         if fitting is None:
             continue
         # One node stands for the whole forward that a user's kernel computes, at any sizes.

@@ -6,11 +6,15 @@ whose vectorised versions differ between CPUs), so an input is the same bytes ev
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from kernelassay.errors import unknown_name
 
 _SEED_STEP = 1_000_003
 
@@ -197,6 +201,7 @@ def _uniform(bound: float) -> Callable[[torch.Tensor, Source], torch.Tensor]:
 _ALL = (
     Transform("official", "the values the problem draws", lambda x, source: x),
     Transform("sign-mixed", "dense values of both signs", lambda x, source: source.mixed(x)),
+    Transform("same-sign", "dense values without signs", lambda x, source: source.mixed(x).abs()),
     Transform("large-1e2", "the drawn values times 100", _scaled(1e2)),
     Transform("large-1e4", "the drawn values times 10,000", _scaled(1e4)),
     Transform("huge-3e5", "the drawn values, each past the range of fp16", _huge),
@@ -227,6 +232,61 @@ _ALL = (
     Transform("verified-x-1", "every float tensor times -1", _scaled(-1.0), plain=True),
 )
 TRANSFORMS: dict[str, Transform] = {transform.name: transform for transform in _ALL}
+
+_AFFINE = re.compile(r"(?P<base>[^:]+)(?::x(?P<factor>[^:]+))?(?::\+(?P<shift>[^:]+))?")
+
+
+MOSAIC = "~"
+"""Between the names of the parts of a mosaic."""
+
+
+def named_transform(name: str) -> Transform:
+    """An entry of :data:`TRANSFORMS`, or ``<entry>:x<factor>:+<shift>``: its values, scaled, moved.
+
+    Either part may be left out. Several such names with :data:`MOSAIC` between them: a mosaic of
+    their values. Raises :class:`UsageError` for a name that is none.
+    """
+    if name in TRANSFORMS:
+        return TRANSFORMS[name]
+    if MOSAIC in name:
+        return _mosaic(name, tuple(map(named_transform, name.split(MOSAIC))))
+    match = _AFFINE.fullmatch(name)
+    if match is None or match["base"] not in TRANSFORMS:
+        raise unknown_name("transform", name, TRANSFORMS)
+    try:
+        factor, shift = float(match["factor"] or 1.0), float(match["shift"] or 0.0)
+    except ValueError:
+        raise unknown_name("transform", name, TRANSFORMS) from None
+    if not (math.isfinite(factor) and math.isfinite(shift)):
+        raise unknown_name("transform", name, TRANSFORMS)
+    base = TRANSFORMS[match["base"]]
+
+    def apply(x: torch.Tensor, source: Source) -> torch.Tensor:
+        return base.apply(x, source) * factor + shift
+
+    return Transform(name, f"{base.what}, times {factor:g}, plus {shift:g}", apply, base.plain)
+
+
+def _mosaic(name: str, parts: Sequence[Transform]) -> Transform:
+    """The first tensor's slices take turns in the parts' values; other tensors have the first's.
+
+    Slices are those of the first axis that has several, the last axis apart. What is computed of
+    one slice alone is thus tried on all parts at once.
+    """
+
+    def apply(x: torch.Tensor, source: Source) -> torch.Tensor:
+        axis = next((d for d, extent in enumerate(x.shape[:-1]) if extent > 1), None)
+        if axis is None or source.first is not None:
+            return parts[0].apply(x, source)
+        turns = min(len(parts), x.shape[axis])
+        made = x.clone()
+        for turn, part in enumerate(parts[:turns]):
+            slices = torch.arange(turn, x.shape[axis], turns)
+            made.index_copy_(axis, slices, part.apply(x.index_select(axis, slices), source))
+        return made
+
+    what = "by slice: " + "; ".join(part.what for part in parts)
+    return Transform(name, what, apply)
 
 
 def generator_for(seed: int, index: int) -> torch.Generator:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 GIVEN = "given:"
 PROTOCOL = "protocol"
 """The group of inputs that a run draws since it was asked for a protocol."""
+GENERATED = "generated"
+"""The group of inputs that a generator made (:mod:`kernelassay.synthesis.generate`)."""
 CHECKERS = ("official", "verified", PROTOCOL)
 """The groups of inputs that checkers draw."""
 SMALL = "small/"
@@ -134,7 +136,7 @@ CHOICE_LIMIT = 0.05
 class InputSpec:
     """One test input of a problem.
 
-    ``transform`` names an entry of ``input_values.TRANSFORMS``, or is ``given:<path>``: the list of
+    ``transform`` is as in ``input_values.named_transform``, or ``given:<path>``: the list of
     tensors and numbers that ``torch.save`` put there, as they are. ``overrides`` are lever values,
     ``parameters`` is ``official``, ``seeded:<seed>`` (the model built under another seed),
     ``redrawn:<seed>`` or ``redrawn:<seed>:x<factor>``, ``layout`` is ``contiguous`` or ``strided``.
@@ -330,20 +332,19 @@ def draw(loaded: LoadedProblem, spec: InputSpec, device: torch.device | None = N
 
 
 def _values(loaded: LoadedProblem, spec: InputSpec, device: torch.device | None) -> list[Any]:
-    from kernelassay.input_values import TRANSFORMS, transformed
+    from kernelassay.input_values import named_transform, transformed
 
     if spec.transform.startswith(GIVEN):
         import torch
 
         return list(torch.load(spec.transform.removeprefix(GIVEN)))
-    if spec.transform not in TRANSFORMS:
-        raise unknown_name("transform", spec.transform, TRANSFORMS)
+    transform = named_transform(spec.transform)
     if spec.layout not in ("contiguous", "strided"):
         raise unknown_name("layout", spec.layout, ("contiguous", "strided"))
     there = device is not None and spec.group in CHECKERS and not spec.overrides
     with device if device is not None and there else nullcontext():
         drawn = loaded.draw(spec.seed)
-    values = transformed(drawn, TRANSFORMS[spec.transform], spec.seed)
+    values = transformed(drawn, transform, spec.seed)
     return in_layout(values, spec)
 
 

@@ -136,7 +136,7 @@ class ProblemMatrix:
         """Inputs on which references agree and correct variants pass with headroom. [inputs]."""
         return np.asarray(~np.isnan(self.limits(tolerance)))
 
-    def _row_limits(self, tolerance: float | None) -> NDArray[np.float64]:
+    def row_limits(self, tolerance: float | None) -> NDArray[np.float64]:
         """:meth:`limits` for every candidate: a relaxed style has its own. [candidates, inputs]."""
         shape = (len(self.candidates), len(self.inputs))
         limits = np.broadcast_to(self.limits(tolerance), shape).copy()
@@ -152,7 +152,7 @@ class ProblemMatrix:
 
     def witnessing(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by output at a tolerance: valid input, exact reference."""
-        limits = self._row_limits(tolerance)
+        limits = self.row_limits(tolerance)
         matched, _ = AcceptanceRule(np.inf, nonfinite="matched").judge(self.verdicts("exact"))
         with np.errstate(invalid="ignore"):
             strays = self.columns["exact_critical_tolerance"] > limits
@@ -162,7 +162,7 @@ class ProblemMatrix:
     def stopping(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault by a crash, a hang or a failed launch on a valid input."""
         stopped = np.isin(self.columns["outcome"], STOPS)
-        return np.asarray(stopped & ~np.isnan(self._row_limits(tolerance)))
+        return np.asarray(stopped & ~np.isnan(self.row_limits(tolerance)))
 
     def killing(self, tolerance: float | None) -> Bools:
         """Cells that prove a fault at a tolerance, by output or by a stop: kill witnesses."""

@@ -9,6 +9,7 @@ Layout (a contract)::
     gate/<problem>.parquet      cells measured while planning; optional, outside the digest
     timings/<problem>/*.json    how long planning and units took; optional, outside the digest
     timings/stints/*.json       how long each run was at work, and in how many lanes; the same
+    given/*.pt                  values of generated inputs that are data; optional
     images/                     cache of compiled code, and of inputs measured for plans to come;
                                 may be deleted at any time
     mutants.parquet, inputs.parquet   the plans as tables, written when a run ends
@@ -25,7 +26,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +35,7 @@ import pyarrow.parquet as pq
 
 from kernelassay.cell import SCHEMA
 from kernelassay.errors import SessionError
+from kernelassay.inputs import GIVEN
 from kernelassay.timing import Stint
 
 FORMAT = 2
@@ -186,6 +188,11 @@ class Session:
         """The cache of compiled code."""
         return self.root / "images"
 
+    @property
+    def given(self) -> Path:
+        """The values of inputs that are no recipe, but data of somebody's."""
+        return self.root / "given"
+
     def plan_path(self, problem: str) -> Path:
         """Where a problem's plan is kept."""
         return self.root / "plans" / f"{slug(problem)}.json"
@@ -196,18 +203,30 @@ class Session:
 
     def write_plan(self, problem: str, plan: Mapping[str, Any]) -> None:
         """Store one problem's plan."""
-        write_whole(self.plan_path(problem), _json(plan))
+        root = self.root.resolve()
+
+        def within(path: Path) -> Path:
+            return path.relative_to(root) if path.is_relative_to(root) else path
+
+        write_whole(self.plan_path(problem), _json(_given_moved(plan, within)))
 
     def read_plan(self, problem: str) -> dict[str, Any] | None:
         """One problem's plan, or ``None`` if it has not been made."""
         path = self.plan_path(problem)
-        return self._plan_file(path) if path.exists() else None
+        return self._located(self._plan_file(path)) if path.exists() else None
 
     def plans(self) -> list[dict[str, Any]]:
         """All plans, by problem id."""
+        return [self._located(plan) for plan in self._stored_plans()]
+
+    def _stored_plans(self) -> list[dict[str, Any]]:
         names = sorted((self.root / "plans").glob("*.json"))
         plans = [self._plan_file(path) for path in names]
         return sorted(plans, key=lambda plan: plan["problem"]["id"])
+
+    def _located(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """A stored plan with the files of the session where it lies now."""
+        return _given_moved(plan, lambda path: self.root.resolve() / path)
 
     def _plan_file(self, path: Path) -> dict[str, Any]:
         try:
@@ -340,7 +359,7 @@ class Session:
         depends on which thread came first there, and nothing of it would be the same again.
         """
         state = hashlib.sha256()
-        for plan in self.plans():
+        for plan in self._stored_plans():
             # The text of a refusal may hold a path of the machine.
             state.update(_json(_stable({**plan, "refused": bool(plan["refused"])})))
             if plan["refused"]:
@@ -373,6 +392,19 @@ class Session:
             for row in cells.select(["candidate", "findings"]).to_pylist()
             if any(finding["kind"] == "order-dependent" for finding in row["findings"])
         )
+
+
+def _given_moved(plan: Mapping[str, Any], change: Callable[[Path], Path]) -> dict[str, Any]:
+    """A plan with the files that inputs hold their values in elsewhere."""
+
+    def moved(record: dict[str, Any]) -> dict[str, Any]:
+        transform = record.get("spec", {}).get("transform", "")
+        if not transform.startswith(GIVEN):
+            return record
+        path = change(Path(transform.removeprefix(GIVEN)))
+        return {**record, "spec": {**record["spec"], "transform": f"{GIVEN}{path}"}}
+
+    return {**plan, "inputs": [moved(record) for record in plan["inputs"]]}
 
 
 def _timing_file(path: Path) -> dict[str, Any]:

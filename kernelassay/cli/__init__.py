@@ -19,6 +19,7 @@ from kernelassay.cli import (
     cost,
     explain,
     inspect,
+    ladder,
     lint,
     replay,
     run,
@@ -37,7 +38,21 @@ def app() -> None:
     """Measure the correctness checkers of GPU-kernel benchmarks by mutation analysis."""
 
 
-for module in (inspect, lint, admit, run, audit, compare, explain, cost, suite, tolerance, replay):
+MODULES = (
+    inspect,
+    lint,
+    admit,
+    run,
+    audit,
+    compare,
+    explain,
+    suite,
+    ladder,
+    cost,
+    tolerance,
+    replay,
+)
+for module in MODULES:
     for command in module.COMMANDS:
         app.add_command(command)
 

@@ -28,7 +28,7 @@ from kernelassay.dataless import Loader, draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.execute.outputs import far_off, without, without_output
 from kernelassay.execute.toolbox import AnyImage
-from kernelassay.inputs import GIVEN, PROTOCOL, InputSpec, in_layout, materialise
+from kernelassay.inputs import GENERATED, GIVEN, PROTOCOL, InputSpec, in_layout, materialise
 from kernelassay.kernel import Call, Launch, LaunchPlan, RunResult, Scalar
 from kernelassay.oracle import Verdict
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem, load
@@ -257,7 +257,7 @@ class InputBench(ABC, Generic[B]):
             output_dtypes=tuple(meta(self.traced.nodes[n]).dtype for n in self.traced.outputs),
             arguments=self.bench.arguments_in(self.spec.overrides, self.traced),
             work=unit_work(self.bench.calls, self.traced),
-            unguarded=self.spec.group == PROTOCOL,
+            unguarded=self.spec.group in (GENERATED, PROTOCOL),
         )
 
     def adopt(self, originals: Mapping[str, Candidate]) -> None:

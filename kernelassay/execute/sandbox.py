@@ -2,7 +2,8 @@
 
 Problem files are code by others: they may loop, exit, allocate without end or print without end.
 The child keeps such a file from taking the tool down with it. It is *not* a security boundary: the
-child has the user's files and network.
+child has the user's files and network. An ``isolated`` child is for code that nobody has read: it
+computes and reads files, and nothing else is permitted (:mod:`kernelassay.execute.isolation`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from kernelassay.errors import KernelassayError, LimitError, ProblemError, UnsupportedError
+from kernelassay.execute.isolation import isolate
 
 OUTPUT_LIMIT = 16 << 20  # bytes a child may print before it is ended
 OUTPUT_KEPT = 64 << 10  # bytes of its output that are kept
@@ -47,6 +49,7 @@ class _Limits:
     memory_bytes: int
     where: str
     reserves_space: bool
+    isolated: bool
 
 
 def run_limited(
@@ -57,6 +60,7 @@ def run_limited(
     memory_bytes: int,
     where: str,
     reserves_space: bool = False,
+    isolated: bool = False,
     stopped: threading.Event | None = None,
 ) -> R:
     """``function(*args)`` in a forked child; returns its result, pickled back.
@@ -65,16 +69,18 @@ def run_limited(
     space. With ``reserves_space`` only writable private memory counts: CUDA reserves far more
     address space than it uses. The child computes on one torch thread and sees no standard input;
     what it prints goes into the hint of an error. The result may hold builtin values, numpy arrays
-    and this package's own classes; anything else (a tensor, a function) is refused. Setting
-    ``stopped``, from another thread, ends the child early.
+    and this package's own classes; anything else (a tensor, a function) is refused. From an
+    ``isolated`` child only builtin values and arrays come back. Setting ``stopped``, from another
+    thread, ends the child early.
 
-    Raises the ``KernelassayError`` the function raised, or ``ProblemError`` (with ``where``)
-    when it raised anything else or ended the process; its subclass ``LimitError`` when it ran out
+    Raises the ``KernelassayError`` the function raised (``UnsupportedError`` where an isolated
+    child cannot be had), or ``ProblemError`` (with ``where``) when it raised anything else or ended
+    the process; its subclass ``LimitError`` when it ran out
     of time or memory, printed too much or was killed.
     """
     if not sys.platform.startswith("linux"):
         raise UnsupportedError("problem code runs under limits on Linux only", where=where)
-    limits = _Limits(seconds, memory_bytes, where, reserves_space)
+    limits = _Limits(seconds, memory_bytes, where, reserves_space, isolated)
     result_read, result_write = os.pipe()
     output_read, output_write = os.pipe()
     sys.stdout.flush()
@@ -112,7 +118,7 @@ def _child(
         os.setsid()
         _redirect(output)
         _limit(limits)
-        message = _outcome(function, args)
+        message = _outcome(function, args, result if limits.isolated else None)
     except BaseException:
         message = pickle.dumps(("raised", traceback.format_exc(limit=3), ""))
     try:
@@ -151,8 +157,12 @@ def _limit(limits: _Limits) -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
-def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+def _outcome(
+    function: Callable[..., Any], args: tuple[Any, ...], isolated_but: int | None
+) -> bytes:
     try:
+        if isolated_but is not None:
+            isolate(isolated_but)
         value = function(*args)
         return pickle.dumps(("returned", value, ""))
     except KernelassayError as error:
@@ -276,7 +286,8 @@ def _conclude(child: _Child, ending: str, status: int, limits: _Limits) -> Any:
     if length > RESULT_LIMIT:
         raise failed(f"returned more than {RESULT_LIMIT >> 20} MB", "return less")
     try:
-        kind, value, line = _Unpickler(io.BytesIO(child.message[_HEADER.size :])).load()
+        read = _ArraysUnpickler if limits.isolated else _Unpickler
+        kind, value, line = read(io.BytesIO(child.message[_HEADER.size :])).load()
     except Exception as error:
         raise failed(f"returned an unreadable result: {error}", "return plain values") from error
     if kind == "refused":
@@ -311,4 +322,13 @@ class _Unpickler(pickle.Unpickler):
             found = super().find_class(module, name)
             if isinstance(found, type):
                 return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+
+
+class _ArraysUnpickler(_Unpickler):
+    """Builds no object of this package, whose constructors may do things, but for its errors."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self._plain or module == "kernelassay.errors":
+            return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is no plain value")

@@ -1,1 +1,1 @@
-"""Suites of inputs: chosen on the kill matrix, scored on held-out mutants, and exported."""
+"""New inputs for problems: generators of inputs, and suites chosen from what was measured."""

@@ -1,0 +1,1 @@
+"""Generators of inputs, all behind one interface, and what their inputs kill."""
