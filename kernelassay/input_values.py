@@ -234,8 +234,6 @@ _ALL = (
 TRANSFORMS: dict[str, Transform] = {transform.name: transform for transform in _ALL}
 
 _AFFINE = re.compile(r"(?P<base>[^:]+)(?::x(?P<factor>[^:]+))?(?::\+(?P<shift>[^:]+))?")
-
-
 MOSAIC = "~"
 """Between the names of the parts of a mosaic."""
 
@@ -246,23 +244,41 @@ def named_transform(name: str) -> Transform:
     Either part may be left out. Several such names with :data:`MOSAIC` between them: a mosaic of
     their values. Raises :class:`UsageError` for a name that is none.
     """
-    if name in TRANSFORMS:
-        return TRANSFORMS[name]
-    if MOSAIC in name:
-        return _mosaic(name, tuple(map(named_transform, name.split(MOSAIC))))
-    match = _AFFINE.fullmatch(name)
-    if match is None or match["base"] not in TRANSFORMS:
+    found = parsed_transform(name)
+    if found is None:
         raise unknown_name("transform", name, TRANSFORMS)
+    return found
+
+
+def parsed_transform(name: str) -> Transform | None:
+    """As :func:`named_transform`, but None for a name that is none."""
+    if MOSAIC not in name:
+        return TRANSFORMS.get(name) or _affine(name)
+    parts = [parsed_transform(part) for part in name.split(MOSAIC)]
+    known = [part for part in parts if part is not None]
+    return _mosaic(name, known) if len(known) == len(parts) else None
+
+
+def entries_of(name: str) -> tuple[str, ...]:
+    """The names of the entries of :data:`TRANSFORMS` that a transform is made of."""
+    return tuple(dict.fromkeys(part.partition(":")[0] for part in name.split(MOSAIC)))
+
+
+def _affine(name: str) -> Transform | None:
+    match = _AFFINE.fullmatch(name)
+    base = TRANSFORMS.get(match["base"]) if match else None
+    if match is None or base is None:
+        return None
     try:
         factor, shift = float(match["factor"] or 1.0), float(match["shift"] or 0.0)
     except ValueError:
-        raise unknown_name("transform", name, TRANSFORMS) from None
+        return None
     if not (math.isfinite(factor) and math.isfinite(shift)):
-        raise unknown_name("transform", name, TRANSFORMS)
-    base = TRANSFORMS[match["base"]]
+        return None
+    made = base.apply
 
     def apply(x: torch.Tensor, source: Source) -> torch.Tensor:
-        return base.apply(x, source) * factor + shift
+        return made(x, source) * factor + shift
 
     return Transform(name, f"{base.what}, times {factor:g}, plus {shift:g}", apply, base.plain)
 

@@ -95,7 +95,10 @@ def entry(problem, spec):
 # ---- bytes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+MADE_OF_OTHERS = ("sign-mixed:x22", "official:x3:+20", "ramp~sign-mixed:x2~edge-spikes-100")
+
+
+@pytest.mark.parametrize("name", [*TRANSFORMS, *MADE_OF_OTHERS])
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(), (("columns", 5), ("rows", 9))]))
 def test_exported_code_makes_the_same_bytes(problem, name, seed, moved):

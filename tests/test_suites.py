@@ -204,6 +204,13 @@ def test_a_recipe_stands_on_each_problem_for_inputs_that_it_has(tmp_path):
         ("small/strided/sign-mixed", "layout", "sign-mixed", "strided/sign-mixed"),
         ("n=3/huge-3e5/redrawn", "shape", "huge-3e5", "sizes, huge, reverse, packed"),
         ("schema-4", "protocol", "uniform-10", "schema-4"),
+        (
+            "taxonomy/n=3/same-sign:x9-s1",
+            "generated",
+            "same-sign:x9",
+            "taxonomy: same-sign, reverse, packed",
+        ),
+        ("mosaic/n=3/ties~ramp-s1", "generated", "ties~ramp", "mosaic: mosaic, reverse, packed"),
     ],
 )
 def test_inputs_of_different_problems_share_a_trait(identifier, group, transform, expected):

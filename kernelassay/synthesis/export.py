@@ -22,7 +22,7 @@ from typing import Any
 from kernelassay import __version__
 from kernelassay.analysis.plain import plain
 from kernelassay.errors import NothingToTestError, UsageError
-from kernelassay.input_values import TRANSFORMS
+from kernelassay.input_values import parsed_transform
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 from kernelassay.session import slug, write_whole
@@ -199,7 +199,8 @@ def _table(problem: Problem, entries: Iterable[_Entry]) -> str:
 
 def _purpose(entry: _Entry) -> list[str]:
     """What an input is for, in lines of plain text."""
-    what = TRANSFORMS[entry.spec.transform].what if entry.spec.transform in TRANSFORMS else ""
+    transform = parsed_transform(entry.spec.transform)
+    what = transform.what if transform else ""
     rules = Counter(found.rule for found in entry.purpose.alone)
     alone = ", ".join(f"{rule} {count}" for rule, count in sorted(rules.items()))
     lines = [f"{entry.spec.id}: {what or entry.spec.transform}; detects {entry.purpose.detects}"]

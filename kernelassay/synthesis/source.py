@@ -15,12 +15,15 @@ from functools import cache
 from types import ModuleType
 
 from kernelassay import input_values
+from kernelassay.input_values import entries_of
 from kernelassay.synthesis import standalone
 
 _TABLE = "_ALL"
 """The table of all transforms, of which a module gets the entries that it uses."""
 
 IMPORTS = (
+    "import math",
+    "import re",
     "from collections.abc import Callable, Sequence",
     "from dataclasses import dataclass",
     "from typing import Any",
@@ -40,10 +43,10 @@ class _Part:
 def code_for(transforms: Iterable[str]) -> str:
     """The function ``made`` and all that it needs for some transforms, without imports.
 
-    Definitions stand in the order of their files. Names are entries of ``input_values.TRANSFORMS``.
+    Definitions stand in the order of their files. Names are as in ``input_values.named_transform``.
     """
     values, here = _parts(input_values), _parts(standalone)
-    table = _table(frozenset(transforms))
+    table = _table(frozenset(entry for name in transforms for entry in entries_of(name)))
     values = {**values, _TABLE: table}
     wanted: set[str] = set()
     left = ["made"]

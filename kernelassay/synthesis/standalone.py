@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from kernelassay.input_values import TRANSFORMS, transformed
+from kernelassay.input_values import parsed_transform, transformed
 
 
 def made(get_inputs: Callable[[], Any], one: dict[str, Any]) -> list[Any]:
     """The tensors of an input: what ``get_inputs`` draws at its seed and sizes, transformed.
 
     Sizes are names of the module of ``get_inputs``. They and torch's generator are put back.
-    Raises ``RuntimeError`` if the shapes are not those that the input was measured at.
+    Raises ``RuntimeError`` for an unknown transform, and for other shapes than were measured.
     """
     names = get_inputs.__globals__
     own = {name: names[name] for name in one["sizes"]}
@@ -29,7 +29,10 @@ def made(get_inputs: Callable[[], Any], one: dict[str, Any]) -> list[Any]:
             drawn = list(get_inputs())
         finally:
             names.update(own)
-        values = transformed(drawn, TRANSFORMS[one["transform"]], one["seed"])
+        transform = parsed_transform(one["transform"])
+        if transform is None:
+            raise RuntimeError(f"{one['id']}: no transform {one['transform']!r}")
+        values = transformed(drawn, transform, one["seed"])
     shapes = [list(value.shape) for value in values if isinstance(value, torch.Tensor)]
     if shapes != one["shapes"]:
         raise RuntimeError(

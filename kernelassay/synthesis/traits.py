@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelassay.analysis.anatomy import TARGETED, transform_family
-from kernelassay.inputs import SMALL
+from kernelassay.input_values import MOSAIC, entries_of
+from kernelassay.inputs import GENERATED, SMALL
 
 
 def trait(record: Mapping[str, Any]) -> str:
@@ -24,6 +25,11 @@ def trait(record: Mapping[str, Any]) -> str:
             f"sizes, {transform_family(spec['transform'])}, {spec['order']}, {spec['surroundings']}"
         )
     name = str(record["id"]).removeprefix(SMALL)
+    if group == GENERATED:
+        transform = str(spec["transform"])
+        kind = "mosaic" if MOSAIC in transform else entries_of(transform)[0]
+        rung = name.partition("/")[0]
+        return f"{rung}: {transform_family(kind)}, {spec['order']}, {spec['surroundings']}"
     if group == "parameters":
         return name.partition("/")[0]
     return name
