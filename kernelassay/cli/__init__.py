@@ -15,6 +15,7 @@ from kernelassay import __version__
 from kernelassay.cli import (
     admit,
     audit,
+    check,
     compare,
     cost,
     explain,
@@ -36,7 +37,9 @@ def app() -> None:
     """Measure the correctness checkers of GPU-kernel benchmarks by mutation analysis."""
 
 
-for module in (inspect, lint, admit, run, audit, compare, explain, cost, tolerance, replay):
+_THEMES = (inspect, lint, admit, run, audit, compare, explain, cost, tolerance, replay, check)
+
+for module in _THEMES:
     for command in module.COMMANDS:
         app.add_command(command)
 
