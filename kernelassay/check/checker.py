@@ -7,47 +7,47 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from kernelassay.check import isolation, judge
+from kernelassay.check import judge
 from kernelassay.check.draws import HIDDEN, fresh_seed, hidden_inputs
 from kernelassay.check.isolation import Limits
-from kernelassay.check.referee import Prepared, Referee, arrays
+from kernelassay.check.kernels import KernelSubject
+from kernelassay.check.referee import Referee
 from kernelassay.check.smallest import Trial, smallest
-from kernelassay.check.subject import Answer, Build, FailedError, Failure, Seconds, Subject
+from kernelassay.check.subject import FILLS, Seconds, Subject
+from kernelassay.check.values import (
+    Answer,
+    Build,
+    FailedError,
+    Failure,
+    NotForItError,
+    Prepared,
+    arrays,
+)
 from kernelassay.check.verdict import (
     DIFFERS,
+    FINDING,
     UNWRITTEN,
     WRONG_VALUES,
     Judged,
     Rejection,
     Verdict,
 )
-from kernelassay.errors import ControlError, KernelassayError, NothingToTestError
-from kernelassay.inputs import QUICK, InputSpec
-from kernelassay.problem import Problem, apply_overrides
-
-FILLS = (0xFE, 0x7F)
-"""What memory that is handed out holds in the first and in the second run of an input, in each
-byte: about -1.7e38 and 3.4e38 in float32, NaN in float16."""
-
-_ALWAYS = (
-    "own process",
-    "limits on memory, time, files and output",
-    "input bytes compared after each run, and guards around them",
-    "parameters compared after each run",
-    "memory of outputs compared with inputs, parameters and earlier outputs",
-    "each input run twice, in memory with other contents",
-    "same addresses for other inputs of one shape",
-    "inputs from a seed that the candidate cannot know",
+from kernelassay.errors import (
+    ControlError,
+    KernelassayError,
+    NothingToTestError,
+    UnsupportedError,
 )
-_FENCES = {
-    isolation.FILES: "files closed: the problem cannot be read",
-    isolation.PROCESSES: "process namespace: other processes are out of reach",
-    isolation.NETWORK: "no network",
-}
+from kernelassay.inputs import QUICK, InputSpec
+from kernelassay.problem import MODEL_SEED, Problem, apply_overrides
+
+if TYPE_CHECKING:
+    from kernelassay.user.kernel_file import KernelFile
+
 _NO_PARAMETERS = "the candidate does not take parameters that are loaded into it"
 
 
@@ -74,10 +74,11 @@ class CheckOptions:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A ``ModelNew`` file, by its text."""
+    """A ``ModelNew`` file by its text, or a CUDA file."""
 
     name: str
     source: str
+    kernel: KernelFile | None = None
 
     @property
     def digest(self) -> str:
@@ -199,8 +200,8 @@ class Checker:
         try:
             subject = self._controlled(one)
             subject.build(one.prepared.build)
-            answer = _run(subject, one, FILLS[0])
-            found = _judged(answer, one, FILLS[0])
+            answer = subject.run(one.prepared, 1)
+            found = _judged(answer, one, 1)
             if one.spec.overrides:  # no other input has its sizes
                 subject.forget(one.prepared.build.key)
         except FailedError as failed:
@@ -255,8 +256,17 @@ class Checker:
         finally:
             run.close()
 
-    def fresh(self, candidate: Candidate) -> Subject:
+    def fresh(self, candidate: Candidate) -> Subject | KernelSubject:
         """A process for a candidate, not started."""
+        if candidate.kernel is not None:
+            if self.options.device != "cpu":
+                raise UnsupportedError(
+                    "a .cu candidate is judged by the CPU executor, which sees more",
+                    where=candidate.name,
+                    hint="drop --executor cuda, or wrap the kernel in a ModelNew",
+                )
+            problem = replace(self.problem, kernel=candidate.kernel)
+            return KernelSubject(problem, self.options.seconds)
         size = max(one.prepared.region_bytes for one in self.ready)
         return self._subject(candidate.source, "ModelNew", size)
 
@@ -278,11 +288,10 @@ class _Check:
         self._subject.close()
 
     def verdict(self) -> Verdict:
-        checker, subject = self._checker, self._subject
+        checker = self._checker
         rejection = self._outcome()
-        fences = subject.fences
-        active = (*_ALWAYS, *(text for name, text in _FENCES.items() if name in fences))
-        missing = tuple(text for name, text in _FENCES.items() if name not in fences)
+        subject = self._subject
+        defences, missing = subject.defences, subject.missing
         if rejection is not None and rejection.input is not None:
             rejection = replace(rejection, smallest=self._smallest(rejection))
         judged = tuple(
@@ -307,7 +316,7 @@ class _Check:
             refused=tuple(self._refused),
             runs=self._runs,
             deviation=self._deviation,
-            defences=active,
+            defences=defences,
             missing=missing,
         )
 
@@ -318,20 +327,35 @@ class _Check:
             return _failed(failed.failure, None)
         inputs = self._takes()
         first: Rejection | None = None
-        for number, fill in enumerate(FILLS, 1):
+        for number in (1, 2):
             for one in inputs:
-                found, ended = self._one(one, number, fill)
+                try:
+                    found, ended = self._one(one, number)
+                except NotForItError as why:
+                    self._leave_out(one, str(why))
+                    continue
                 self._right[one.spec.id] = found is None and self._right.get(one.spec.id, True)
                 first = first or found
                 if ended:
                     return first
             if first is not None:
                 return first
+        if not self._right:
+            raise NothingToTestError(
+                f"the candidate is made for none of the inputs: {self._refused[-1][1]}",
+                where=self._candidate.name,
+            )
         return None
+
+    def _leave_out(self, one: Ready, why: str) -> None:
+        if (one.spec.id, why) not in self._refused:
+            self._refused.append((one.spec.id, why))
 
     def _takes(self) -> tuple[Ready, ...]:
         """The inputs for this candidate: loaded parameters only if it takes such."""
         every = self._checker.ready
+        if isinstance(self._subject, KernelSubject):  # it takes whatever its header binds
+            return every
         if all(one.prepared.build.state is None for one in every):
             return every
         probe = next((one for one in every if one.spec.parameters.startswith("seeded:")), None)
@@ -342,18 +366,21 @@ class _Check:
         return tuple(one for one in every if one.prepared.build.state is None)
 
     def _honours(self, probe: Ready) -> bool:
-        """Whether the candidate computes with parameters that were loaded after it was built."""
+        """Whether parameters that are loaded do the same as if it had been built with them."""
         prepared = probe.prepared
-        how = Build("loaded", 42, prepared.build.init, prepared.state)
+        loaded = Build("loaded", MODEL_SEED, prepared.build.init, prepared.state)
+        found = []
         try:
-            self._subject.build(how)
-            answer = _run(self._subject, probe, FILLS[0], how.key)
-            self._subject.forget(how.key)
-            return _judged(answer, probe, FILLS[0]) is None
+            for how in (prepared.build, loaded):
+                self._subject.build(how)
+                answer = self._subject.run(prepared, 1, how.key)
+                found.append(arrays([o.data for o in answer.outputs], prepared.expected))
+            self._subject.forget(loaded.key)
         except FailedError as failed:
             if failed.fatal:  # the same happens again where it is judged
                 self._restart()
             return False
+        return judge.deviation(*found, prepared.exact) <= probe.bounds.limit
 
     def _restart(self) -> None:
         self._subject.close()
@@ -361,15 +388,15 @@ class _Check:
         with suppress(FailedError):
             self._subject.start()
 
-    def _one(self, one: Ready, number: int, fill: int) -> tuple[Rejection | None, bool]:
+    def _one(self, one: Ready, number: int) -> tuple[Rejection | None, bool]:
         """Run one input; why it is rejected, and whether the process is gone."""
         try:
             self._runs += 1
             self._subject.build(one.prepared.build)
-            answer = _run(self._subject, one, fill)
+            answer = self._subject.run(one.prepared, number)
         except FailedError as failed:
             return replace(_failed(failed.failure, one), run=number), True
-        found = _judged(answer, one, fill)
+        found = _judged(answer, one, number)
         outputs = arrays([o.data for o in answer.outputs], one.prepared.expected)
         before = self._first.setdefault(one.spec.id, outputs)
         if found is None and before is not outputs:
@@ -423,22 +450,12 @@ class _Check:
             self._subject.forget(how.key)
             self._subject.build(how)
             for one in steps:
-                answer = _run(self._subject, one, FILLS[0], how.key)
+                answer = self._subject.run(one.prepared, 1, how.key)
+        except NotForItError:
+            return None
         except FailedError as failed:
             return _failed(failed.failure, last)
-        return _judged(answer, last, FILLS[0])
-
-
-def _run(subject: Subject, one: Ready, fill: int, instance: str | None = None) -> Answer:
-    prepared = one.prepared
-    return subject.run(
-        instance or prepared.build.key,
-        prepared.inputs,
-        prepared.expected,
-        seed=prepared.spec.seed,
-        draws=prepared.draws,
-        fill=fill,
-    )
+        return _judged(answer, last, 1)
 
 
 def _failed(failure: Failure, one: Ready | None) -> Rejection:
@@ -448,7 +465,7 @@ def _failed(failure: Failure, one: Ready | None) -> Rejection:
     )  # fmt: skip
 
 
-def _judged(answer: Answer, one: Ready, fill: int) -> Rejection | None:
+def _judged(answer: Answer, one: Ready, number: int) -> Rejection | None:
     """Why outputs are rejected on an input, or None."""
     prepared = one.prepared
     data = [output.data for output in answer.outputs]
@@ -457,11 +474,22 @@ def _judged(answer: Answer, one: Ready, fill: int) -> Rejection | None:
     found = judge.wrong(outputs, prepared.exact, one.bounds.limit)
     if found is not None:
         reason = WRONG_VALUES
-        if judge.all_hold(outputs[found.output], found.mask, fill):
+        filled = judge.all_hold(outputs[found.output], found.mask, FILLS[number - 1])
+        if filled or answer.unwritten >= found.count:
             reason = UNWRITTEN
         defence = _GROUPS.get(one.spec.group, one.spec.group)
         return Rejection(reason, found.describe(), defence, one.spec, wrong=found,
                          output_digest=digest)  # fmt: skip
+    if answer.findings:
+        worst = answer.findings[0]
+        return Rejection(
+            FINDING,
+            f"{worst.kind}: {worst.detail}",
+            "sanitizer",
+            one.spec,
+            findings=answer.findings,
+            output_digest=digest,
+        )
     for note in answer.notes:
         reason, _, detail = note.partition(":")
         if reason in _CAUGHT and reason not in prepared.does:
@@ -498,6 +526,7 @@ _CAUGHT = {
     "prints": "limits",
     "ends": "own process",
     "breaks-protocol": "own process",
+    "crash": "own process",
 }
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kernelassay import gate, oracle
 from kernelassay.check.pattern import Pattern, pattern_of
-from kernelassay.check.referee import Prepared
+from kernelassay.check.values import Prepared
 from kernelassay.oracle import AcceptanceRule
 
 Arrays = Sequence[NDArray[Any]]

@@ -55,3 +55,10 @@ def run_referee(*arguments: Any) -> None:
     from kernelassay.check.referee import serve
 
     serve(*arguments)
+
+
+def run_kernel(*arguments: Any) -> None:
+    """:func:`kernels.serve`, likewise."""
+    from kernelassay.check.kernels import serve
+
+    serve(*arguments)

@@ -9,16 +9,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kernelassay.check import wire
 from kernelassay.check.processes import context, run_referee
-from kernelassay.check.subject import Build, Expected
+from kernelassay.check.values import Build, Expected, Prepared
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem
@@ -28,35 +24,6 @@ if TYPE_CHECKING:
 
 SECONDS = 300.0
 _SEEDED = "seeded:"
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """One input with its references.
-
-    ``inputs`` are what ``forward`` takes, tensors as :class:`wire.Held`. ``build`` makes the module
-    with the parameters of the input. ``singles`` are outputs of correct float32 runs that round
-    differently, ``exact`` those of the float64 run. ``draws`` tells that the reference draws
-    numbers, ``does`` what of a candidate's misdeeds the reference does itself.
-    """
-
-    spec: InputSpec
-    digest: str
-    inputs: tuple[Any, ...]
-    build: Build
-    state: dict[str, wire.Held]
-    expected: tuple[Expected, ...]
-    singles: tuple[tuple[NDArray[Any], ...], ...]
-    exact: tuple[NDArray[Any], ...]
-    draws: bool
-    does: tuple[str, ...]
-
-    @property
-    def region_bytes(self) -> int:
-        """What its tensors take in a region."""
-        tensors: list[wire.Held] = []
-        wire.encode(list(self.inputs), tensors)
-        return wire.placed(tensors)[1]
 
 
 class Referee:
@@ -275,11 +242,3 @@ def _hold(value: torch.Tensor) -> wire.Held:
 def _expected(value: torch.Tensor) -> Expected:
     name = str(value.dtype).removeprefix("torch.")
     return Expected(name, tuple(value.shape), value.numel() * value.element_size())
-
-
-def arrays(data: Sequence[bytes], expected: Sequence[Expected]) -> list[NDArray[Any]]:
-    """Outputs as arrays."""
-    return [
-        np.frombuffer(found, np.dtype(one.dtype)).reshape(one.shape)
-        for found, one in zip(data, expected, strict=True)
-    ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelassay import __version__
 from kernelassay.check.checker import Candidate, Checker, CheckOptions
@@ -16,6 +16,9 @@ from kernelassay.check.verdict import Verdict
 from kernelassay.errors import UsageError
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
+
+if TYPE_CHECKING:
+    from kernelassay.user.kernel_file import KernelFile
 
 SCHEMA, SCHEMA_VERSION = "kernelassay/check-replay", 1
 
@@ -38,7 +41,15 @@ class Recorded:
             raise UsageError(
                 f"cannot be read: {error}", where=str(path), hint="name a readable UTF-8 file"
             ) from error
-        return cls(Candidate(str(path), source), problem, options)
+        return cls(Candidate(str(path), source, _kernel(path)), problem, options)
+
+
+def _kernel(path: Path) -> KernelFile | None:
+    if path.suffix != ".cu":
+        return None
+    from kernelassay.user.kernel_file import read_kernel
+
+    return read_kernel(path)
 
 
 def judge(recorded: Recorded, progress: Callable[[str], None] = lambda step: None) -> Verdict:
@@ -107,7 +118,7 @@ def read(path: Path, kernelbench: Path | None = None) -> Recorded:
         options["given"] = None if given is None else tuple(map(InputSpec.from_json, given))
         options["limits"] = Limits(**options["limits"])
         options["seconds"] = Seconds(**options["seconds"])
-        candidate = Candidate(data["candidate"]["name"], data["candidate"]["source"])
+        candidate = _candidate(data["candidate"])
         made, essence = {"problem": data["problem"]}, dict(data["verdict"])
         chosen = replace(CheckOptions(), **options)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -115,3 +126,15 @@ def read(path: Path, kernelbench: Path | None = None) -> Recorded:
             f"is no replay file: {type(error).__name__}: {error}", where=str(path)
         ) from error
     return Recorded(candidate, find_problem(made, kernelbench), chosen, essence)
+
+
+def _candidate(record: Mapping[str, Any]) -> Candidate:
+    """A ``ModelNew`` file from the record itself; a CUDA file, which may include others, anew."""
+    candidate = Candidate(record["name"], record["source"])
+    path = Path(candidate.name)
+    if path.suffix != ".cu":
+        return candidate
+    again = Candidate(candidate.name, path.read_text(encoding="utf-8"), _kernel(path))
+    if again.digest != record["digest"]:
+        raise UsageError("changed since the check", where=candidate.name)
+    return again

@@ -16,55 +16,40 @@ from typing import Any
 import kernelassay
 from kernelassay.check import isolation, wire
 from kernelassay.check.processes import Job, context, run_candidate
+from kernelassay.check.values import (
+    Answer,
+    Build,
+    Expected,
+    FailedError,
+    Failure,
+    Output,
+    Prepared,
+)
 
 OUTPUT_LIMIT = 16 << 20
 """Bytes a candidate may print."""
 _PRINTED_KEPT = 2000
 START_SECONDS = 60.0
 
+FILLS = (0xFE, 0x7F)
+"""What memory that is handed out holds in the first and in the second run of an input, in each
+byte: about -1.7e38 and 3.4e38 in float32, NaN in float16."""
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What a candidate did instead of giving an output: a reason, and what is known of it."""
-
-    reason: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output as bytes, and the shape and dtype that were said with it."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The outputs of a run, and ``notes`` that speak against them."""
-
-    outputs: tuple[Output, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The dtype and shape of an output."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """How an instance is made: a seed, arguments, and a state to load, or None."""
-
-    key: str
-    seed: int
-    init: Sequence[Any]
-    state: dict[str, wire.Held] | None = None
+ALWAYS = (
+    "own process",
+    "limits on memory, time, files and output",
+    "input bytes compared after each run, and guards around them",
+    "parameters compared after each run",
+    "memory of outputs compared with inputs, parameters and earlier outputs",
+    "each input run twice, in memory with other contents",
+    "same addresses for other inputs of one shape",
+    "inputs from a seed that the candidate cannot know",
+)
+_FENCES = {
+    isolation.FILES: "files closed: the problem cannot be read",
+    isolation.PROCESSES: "process namespace: other processes are out of reach",
+    isolation.NETWORK: "no network",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +58,6 @@ class Seconds:
 
     build: float = 300.0
     run: float = 30.0
-
-
-class FailedError(Exception):
-    """A candidate failed; its process may be gone."""
-
-    def __init__(self, failure: Failure, *, fatal: bool) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
-        self.fatal = fatal
 
 
 @dataclass(slots=True)
@@ -110,6 +86,16 @@ class Subject:
     _printed: int = field(default=0, init=False)
     _last: bytes = field(default=b"", init=False)
     _built: set[str] = field(default_factory=set, init=False)
+
+    @property
+    def defences(self) -> tuple[str, ...]:
+        """What is active around the candidate."""
+        return (*ALWAYS, *(text for name, text in _FENCES.items() if name in self.fences))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What would be, on a machine that has it."""
+        return tuple(text for name, text in _FENCES.items() if name not in self.fences)
 
     @property
     def gone(self) -> bool:
@@ -166,19 +152,14 @@ class Subject:
             self._built.discard(key)
             self._ask({"do": "forget", "instance": key}, self.seconds.run)
 
-    def run(
-        self,
-        instance: str,
-        inputs: Sequence[Any],
-        expected: Sequence[Expected],
-        *,
-        seed: int,
-        draws: bool,
-        fill: int,
-    ) -> Answer:
-        """Run an instance once, in memory that holds ``fill`` in each byte handed out."""
+    def run(self, prepared: Prepared, number: int, instance: str | None = None) -> Answer:
+        """Run an instance, by default the input's own, on an input.
+
+        The memory that is handed out holds :data:`FILLS` of the run's ``number``.
+        """
+        expected = prepared.expected
         tensors: list[wire.Held] = []
-        encoded = wire.encode(list(inputs), tensors)
+        encoded = wire.encode(list(prepared.inputs), tensors)
         offsets, end = wire.placed(tensors)
         assert self._region is not None and end <= self.region_bytes
         laid = bytearray([wire.GUARD]) * end
@@ -187,12 +168,12 @@ class Subject:
         self._region[:end] = bytes(laid)
         request = {
             "do": "run",
-            "instance": instance,
+            "instance": instance or prepared.build.key,
             "inputs": encoded,
             "tensors": [h.head(o) for h, o in zip(tensors, offsets, strict=True)],
-            "seed": seed,
-            "draws": draws,
-            "fill": fill,
+            "seed": prepared.spec.seed,
+            "draws": prepared.draws,
+            "fill": FILLS[number - 1],
             "sizes": [one.nbytes for one in expected],
         }
         head = self._ask(request, self.seconds.run)
