@@ -292,7 +292,11 @@ class _Check:
         rejection = self._outcome()
         subject = self._subject
         defences, missing = subject.defences, subject.missing
-        if rejection is not None and rejection.input is not None:
+        if (
+            rejection is not None
+            and rejection.input is not None
+            and rejection.reason not in _COSTLY
+        ):
             rejection = replace(rejection, smallest=self._smallest(rejection))
         judged = tuple(
             Judged(
@@ -395,7 +399,7 @@ class _Check:
             self._subject.build(one.prepared.build)
             answer = self._subject.run(one.prepared, number)
         except FailedError as failed:
-            return replace(_failed(failed.failure, one), run=number), True
+            return replace(_failed(failed.failure, one), run=number), failed.fatal
         found = _judged(answer, one, number)
         outputs = arrays([o.data for o in answer.outputs], one.prepared.expected)
         before = self._first.setdefault(one.spec.id, outputs)
@@ -477,9 +481,15 @@ def _judged(answer: Answer, one: Ready, number: int) -> Rejection | None:
         filled = judge.all_hold(outputs[found.output], found.mask, FILLS[number - 1])
         if filled or answer.unwritten >= found.count:
             reason = UNWRITTEN
-        defence = _GROUPS.get(one.spec.group, one.spec.group)
-        return Rejection(reason, found.describe(), defence, one.spec, wrong=found,
-                         output_digest=digest)  # fmt: skip
+        return Rejection(
+            reason,
+            found.describe(),
+            POISONED if reason == UNWRITTEN else _meets(one.spec),
+            one.spec,
+            wrong=found,
+            findings=answer.findings,
+            output_digest=digest,
+        )
     if answer.findings:
         worst = answer.findings[0]
         return Rejection(
@@ -497,17 +507,28 @@ def _judged(answer: Answer, one: Ready, number: int) -> Rejection | None:
     return None
 
 
+def _meets(spec: InputSpec) -> str:
+    """What an input has that a wrong output on it shows."""
+    if spec.overrides:
+        return "other sizes"
+    if spec.parameters != "official":
+        return "other parameters"
+    return _GROUPS.get(spec.group, spec.group)
+
+
 def _shapes(one: Ready) -> tuple[tuple[int, ...], ...]:
     return tuple(value.shape for value in one.prepared.inputs if hasattr(value, "shape"))
 
 
+_COSTLY = frozenset({"hangs", "prints", "out-of-memory"})
+"""Reasons that take long each time: no smaller input is searched for."""
+
+POISONED = "poisoned memory"
 _GROUPS = {
     "official": "tolerance",
     "verified": "tolerance",
     "targeted": "targeted values",
-    "parameters": "other parameters",
     "layout": "strided inputs",
-    "shape": "other sizes",
     HIDDEN: "hidden inputs",
 }
 _CAUGHT = {

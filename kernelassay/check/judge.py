@@ -145,7 +145,7 @@ def _where(index: int, out: NDArray[Any], ref: NDArray[Any], limit: float) -> Wr
     found = pattern_of(mask)
     bad = ~np.isfinite(np.asarray(out, dtype=np.float64))
     if bad.any() and bool((bad | ~mask).all()):
-        found = replace(found, what="not finite " + found.what)
+        found = replace(found, what=found.what + ", all not finite")
     return Wrong(
         output=index,
         position=first,

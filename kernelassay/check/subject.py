@@ -31,9 +31,9 @@ OUTPUT_LIMIT = 16 << 20
 _PRINTED_KEPT = 2000
 START_SECONDS = 60.0
 
-FILLS = (0xFE, 0x7F)
+FILLS = (0x7F, 0xFE)
 """What memory that is handed out holds in the first and in the second run of an input, in each
-byte: about -1.7e38 and 3.4e38 in float32, NaN in float16."""
+byte: about 3.4e38 and -1.7e38 in float32, NaN in float16."""
 
 ALWAYS = (
     "own process",

@@ -18,7 +18,6 @@ from kernelassay.cli.selection import (
 from kernelassay.errors import ControlError, UsageError
 
 if TYPE_CHECKING:
-    from kernelassay.check import CheckOptions
     from kernelassay.problem import Problem
 
 REJECTED = 2
@@ -83,6 +82,13 @@ REJECTED = 2
     help="Limit for one run of the candidate.",
 )
 @click.option(
+    "--build-seconds",
+    type=NumberRange(0.0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Limit for importing the candidate, and for building it.",
+)
+@click.option(
     "--memory",
     type=click.IntRange(64),
     default=4096,
@@ -116,6 +122,7 @@ def check(
     tolerance: float | None,
     executor: str,
     seconds: float,
+    build_seconds: float,
     memory: int,
     replay_file: Path | None,
     replayed: Path | None,
@@ -126,8 +133,12 @@ def check(
     It runs in a process of its own that never sees the reference. Exit code 0: accepted, 2:
     rejected, 3: the reference itself is rejected or a replay differs, 4: no input can judge.
     """
-    from kernelassay.check import replay
+    from kernelassay.check import CheckOptions, replay
+    from kernelassay.check.draws import fresh_seed
+    from kernelassay.check.isolation import Limits
     from kernelassay.check.replay import Recorded
+    from kernelassay.check.subject import Seconds
+    from kernelassay.check.suites import read_suite
     from kernelassay.report.check import print_verdict
 
     if replayed is not None:
@@ -143,8 +154,15 @@ def check(
                 hint="kernelassay check my_kernel.py --problem suite/softmax_rows",
             )
         problem = _problem(name, kernelbench, level, shrink)
-        options = _options(
-            problem, suite, battery, seed, fixed_shapes, tolerance, executor, seconds, memory
+        options = CheckOptions(
+            seed=fresh_seed() if seed is None else seed,
+            battery=battery,
+            given=None if suite is None else read_suite(suite, problem),
+            shapes=not fixed_shapes,
+            tolerance=tolerance,
+            device=executor,
+            limits=Limits(memory_bytes=memory << 20, reserves_space=executor == "cuda"),
+            seconds=Seconds(build_seconds, seconds),
         )
         recorded = Recorded.of(candidate, problem, options)
     with Console(stderr=True).status("") as status:
@@ -191,35 +209,6 @@ def _problem(name: str, kernelbench: Path | None, level: int | None, shrink: boo
             raise UsageError(f"cannot be scaled down: {report.reason}", where=problem.id)
         problem = report.problem
     return problem
-
-
-def _options(
-    problem: Problem,
-    suite: Path | None,
-    battery: str,
-    seed: int | None,
-    fixed_shapes: bool,
-    tolerance: float | None,
-    executor: str,
-    seconds: float,
-    memory: int,
-) -> CheckOptions:
-    from kernelassay.check import CheckOptions
-    from kernelassay.check.draws import fresh_seed
-    from kernelassay.check.isolation import Limits
-    from kernelassay.check.subject import Seconds
-    from kernelassay.check.suites import read_suite
-
-    return CheckOptions(
-        seed=fresh_seed() if seed is None else seed,
-        battery=battery,
-        given=None if suite is None else read_suite(suite, problem),
-        shapes=not fixed_shapes,
-        tolerance=tolerance,
-        device=executor,
-        limits=Limits(memory_bytes=memory << 20, reserves_space=executor == "cuda"),
-        seconds=Seconds(run=seconds),
-    )
 
 
 COMMANDS = (check,)
