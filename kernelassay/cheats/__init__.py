@@ -1,7 +1,7 @@
 """Cheats and correct kernels with a known verdict: what a checker must reject, and what accept.
 
-Each is one file in ``wrong`` or ``right``; what it does, the problem it claims to compute, and for a
-cheat the defence that catches it, stand at its head. Its name is its stable id.
+Each is one file in ``wrong`` or ``right``; what it does, the problem it claims to compute, and for
+a cheat the defence that catches it, stand at its head. Its name is its stable id.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ The problem and its references live in one process (:mod:`referee`), the candida
 inputs that this process drew (:mod:`checker`).
 """
 
-from kernelassay.check.checker import Candidate, Checker, CheckOptions
+from kernelassay.check.checker import Checker
+from kernelassay.check.options import Candidate, CheckOptions
 from kernelassay.check.verdict import Rejection, Verdict
 
 __all__ = ["Candidate", "CheckOptions", "Checker", "Rejection", "Verdict"]

@@ -229,9 +229,11 @@ class _Server:
                         "device": output.device.type,
                     }
                 )
-                data.append(_bytes(output))
+                data.append(output)
             self._hand_back(head["tensors"])
-        return {"outputs": heads, "notes": notes}, data
+            # Of outputs that are not what is expected, the heads say it all.
+            fits = [d.numel() * d.element_size() for d in data] == head["sizes"]
+            return {"outputs": heads, "notes": notes}, [_bytes(d) for d in data if fits]
 
     # ---- memory --------------------------------------------------------------------------------
 
@@ -311,6 +313,8 @@ def _outputs(found: Any) -> list[torch.Tensor]:
     for value in values:
         if not isinstance(value, torch.Tensor):
             raise FailureError("no-tensor", f"returns a {type(value).__name__} among its outputs")
+        if value.layout != torch.strided or value.is_meta:
+            raise FailureError("no-values", f"returns a tensor of {value.layout}, {value.device}")
     return [value.detach() for value in values]
 
 

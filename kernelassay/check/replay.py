@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelassay import __version__
-from kernelassay.check.checker import Candidate, Checker, CheckOptions
+from kernelassay.check.checker import Checker
 from kernelassay.check.isolation import Limits
+from kernelassay.check.options import Candidate, CheckOptions
 from kernelassay.check.subject import Seconds
 from kernelassay.check.verdict import Verdict
 from kernelassay.errors import UsageError
