@@ -1,4 +1,4 @@
-"""The corpus of cheats and correct kernels before `kernelassay check` and before the official check.
+"""The corpus of cheats and correct kernels, before `kernelassay check` and the official check.
 
     python benchmarks/cheats.py [--seed N] [--json]
 
@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from tempfile import TemporaryDirectory
 
 from columns import table
 
+from kernelassay.cheats import Entry, corpus
 from kernelassay.check import Checker, CheckOptions
 from kernelassay.check.replay import Recorded
-from kernelassay.cheats import Entry, corpus
 from kernelassay.errors import ProblemError
 from kernelassay.execute.sandbox import run_limited
 from kernelassay.problem import MODEL_SEED, Problem, load
@@ -46,24 +48,26 @@ class Row:
 
 def official(problem: Problem, source: str, tolerance: float) -> str:
     """The official check's word on a candidate: passes, rejected, or what else happened."""
-    try:
-        passed = run_limited(
-            _official,
-            (problem, source, tolerance),
-            seconds=SECONDS,
-            memory_bytes=MEMORY,
-            where=problem.id,
-        )
-    except ProblemError as error:
-        return "exits with 0" if "exited with 0" in str(error) else "rejected"
+    with TemporaryDirectory() as folder:
+        try:
+            passed = run_limited(
+                _official,
+                (problem, source, tolerance, folder),
+                seconds=SECONDS,
+                memory_bytes=MEMORY,
+                where=problem.id,
+            )
+        except ProblemError as error:
+            return "exits with 0" if "exited with 0" in str(error) else "rejected"
     return "passes" if passed else "rejected"
 
 
-def _official(problem: Problem, source: str, tolerance: float) -> bool:
+def _official(problem: Problem, source: str, tolerance: float, folder: str) -> bool:
     import torch
 
     from kernelassay.kernelbench import official_seeds
 
+    os.chdir(folder)
     loaded = load(problem)
     torch.manual_seed(MODEL_SEED)
     init = loaded.get_init_inputs()
@@ -93,6 +97,10 @@ def rows(seed: int) -> Iterator[Row]:
         if not entry.needs:
             entries.setdefault(entry.problem, []).append(entry)
     problems = {problem.id: problem for problem in suite_problems()}
+    # First, while no process of a check is there: a cheat of the official check has our open files.
+    words = {
+        entry.id: _words(problems[name], entry) for name, some in entries.items() for entry in some
+    }
     for name, chosen in entries.items():
         problem = problems[name]
         with Checker(problem, CheckOptions(seed=seed, trials=0)) as checker:
@@ -100,7 +108,6 @@ def rows(seed: int) -> Iterator[Row]:
                 recorded = Recorded.of(entry.path, problem, checker.options)
                 verdict = checker.check(recorded.candidate)
                 rejection = verdict.rejection
-                own = entry.path.suffix == ".cu"
                 yield Row(
                     entry.id,
                     entry.is_cheat,
@@ -108,10 +115,15 @@ def rows(seed: int) -> Iterator[Row]:
                     verdict.accepted,
                     rejection.reason if rejection else "",
                     rejection.defence if rejection else "",
-                    ("-",) * len(TOLERANCES)
-                    if own
-                    else tuple(official(problem, recorded.candidate.source, t) for t in TOLERANCES),
+                    words[entry.id],
                 )
+
+
+def _words(problem: Problem, entry: Entry) -> tuple[str, ...]:
+    if entry.path.suffix == ".cu":
+        return ("-",) * len(TOLERANCES)
+    source = entry.path.read_text(encoding="utf-8")
+    return tuple(official(problem, source, tolerance) for tolerance in TOLERANCES)
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ judges several candidates of one problem pays for these once.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -79,6 +80,7 @@ def main() -> None:
             )
         )
     print("\n".join(table(columns, rows)))
+    print(f"{os.cpu_count()} cores, load average of the last 5 minutes {os.getloadavg()[1]:.1f}")
 
 
 if __name__ == "__main__":

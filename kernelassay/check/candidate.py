@@ -27,6 +27,7 @@ from kernelassay.draws import drawing
 
 MODULE = "candidate"
 _DETAIL = 500
+_DESCRIPTORS = 1 << 20
 _M_PERTURB = -6
 _POLL_SECONDS = 0.05
 
@@ -92,17 +93,24 @@ def _become_candidate(
         os.dup2(output, 2)
         sys.stdout = open(1, "w", closefd=False, errors="replace")  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False, errors="replace")  # noqa: SIM115
-        pipes = (os.dup2(requests, 1000), os.dup2(answers, 1001))
-        os.closerange(3, 1000)
+        _close_all_but(requests, answers)
         with open(job.region, "r+b") as file:  # noqa: PTH123
             region = mmap.mmap(file.fileno(), job.region_bytes)
         fences = (*fences, *_confined(job, fences))
-        server = _Server(job, region, *pipes)
+        server = _Server(job, region, requests, answers)
         server.answer({"ready": True, "fences": list(fences)})
         server.serve()
         code = 0
     finally:
         os._exit(code)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Leave open the standard streams and ``kept``."""
+    low = 3
+    for descriptor in (*sorted(kept), _DESCRIPTORS):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
 
 
 def _confined(job: Job, fences: Sequence[str]) -> tuple[str, ...]:

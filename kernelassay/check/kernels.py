@@ -86,8 +86,9 @@ class KernelSubject:
         tools = CpuToolbox.at(user_cache())
         self._pipe, theirs = context().Pipe()
         arguments = (theirs, self._problem, tools)
-        self._process = context().Process(target=run_kernel, args=arguments, daemon=False)
-        self._process.start()
+        process = context().Process(target=run_kernel, args=arguments, daemon=False)
+        process.start()
+        self._process = process
         theirs.close()
         reply = self._receive(self._seconds.build)
         if isinstance(reply, ToolchainError | UsageError):

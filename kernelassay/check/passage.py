@@ -73,6 +73,7 @@ class Passage:
             deviation=self._deviation,
             defences=defences,
             missing=missing,
+            notes=checker.notes,
         )
 
     def _outcome(self) -> Rejection | None:

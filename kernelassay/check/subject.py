@@ -199,8 +199,9 @@ class Subject:
         printed_out, printed_in = context().Pipe(duplex=False)
         control_out, control_in = context().Pipe(duplex=False)
         theirs = (request_out, answer_in, printed_in, control_out)
-        self._process = context().Process(target=run_candidate, args=(job, *theirs), daemon=False)
-        self._process.start()
+        process = context().Process(target=run_candidate, args=(job, *theirs), daemon=False)
+        process.start()
+        self._process = process
         for pipe in theirs:
             pipe.close()
         self._pipes = [request_in, answer_out, printed_out, control_in]

@@ -119,8 +119,14 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; what is not finite is null."""
-        found: dict[str, Any] = _without_masks(plain(self))
+        found: dict[str, Any] = plain(self)
         found["accepted"] = self.accepted
+        one = self.rejection
+        if one is not None:
+            _in_form(found["rejection"], "input", one.input, one.wrong)
+            if one.smallest is not None:
+                small = one.smallest
+                _in_form(found["rejection"]["smallest"], "spec", small.spec, small.wrong)
         found["refused"] = [{"input": name, "reason": why} for name, why in self.refused]
         return found
 
@@ -143,9 +149,8 @@ class Verdict:
         return found
 
 
-def _without_masks(found: dict[str, Any]) -> dict[str, Any]:
-    rejection = found["rejection"] or {}
-    for holder in (rejection, rejection.get("smallest") or {}):
-        if holder.get("wrong"):
-            del holder["wrong"]["mask"]
-    return found
+def _in_form(data: dict[str, Any], name: str, spec: InputSpec | None, wrong: Wrong | None) -> None:
+    """Put an input as files have it, and leave out the places of all wrong elements."""
+    data[name] = None if spec is None else spec.to_json()
+    if wrong is not None:
+        del data["wrong"]["mask"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # First: a candidate that uses a GPU is forked from here.
-import kernelassay.execute.bare  # noqa: F401
+import kernelassay.execute.bare
 
 # isort: split
 import torch

@@ -36,6 +36,8 @@ def print_verdict(out: Console, verdict: Verdict) -> None:
         out.print(f"not judged: {name}: {why}")
     if len(verdict.refused) > _REFUSED_SHOWN:
         out.print(f"not judged: {len(verdict.refused) - _REFUSED_SHOWN} more (see --json)")
+    for note in verdict.notes:
+        out.print(f"note: {note}")
     out.print("defences: " + "; ".join(verdict.defences))
     if verdict.missing:
         out.print("MISSING on this machine: " + "; ".join(verdict.missing))

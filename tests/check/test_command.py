@@ -5,6 +5,7 @@ import json
 import pytest
 
 from kernelassay.cli import invoke
+from kernelassay.inputs import InputSpec
 
 RIGHT = """
 import torch
@@ -91,6 +92,8 @@ def test_a_wrong_one_is_rejected_with_place_pattern_and_smallest_input_and_repla
     assert rejection["wrong"]["pattern"]["kind"] == "columns"
     assert rejection["smallest"]["shapes"] == [[1, 4]]
     assert found["data"]["seed"] == 3
+    for spec in (rejection["input"], rejection["smallest"]["spec"]):
+        assert InputSpec.from_json(spec).to_json() == spec
 
     file("c.py", "changed since")  # a replay file has the text
     code, out, _ = run(capsys, "--replay", kept)
