@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,13 +15,18 @@ from kernelassay.check.rejections import COSTLY, failed, judged, shapes
 from kernelassay.check.smallest import Trial, smallest
 from kernelassay.check.values import Build, FailedError, NotForItError, arrays
 from kernelassay.check.verdict import DIFFERS, Judged, Rejection, Smallest, Verdict
-from kernelassay.errors import NothingToTestError
+from kernelassay.errors import NothingToTestError, UnsupportedError
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import MODEL_SEED
 
 if TYPE_CHECKING:
     from kernelassay.check.checker import Checker
 
+# What torch, Triton and torch.utils.cpp_extension say on a machine or a device without CUDA.
+_NEEDS_DEVICE = re.compile(
+    r"NVIDIA driver|CUDA_HOME|No CUDA GPUs|active drivers|not compiled with CUDA|CUDA not available"
+    r"|No module named 'triton"
+)
 _NO_PARAMETERS = "the candidate does not take parameters that are loaded into it"
 
 
@@ -42,9 +48,13 @@ class Passage:
         self._subject.close()
 
     def verdict(self) -> Verdict:
-        """Run all inputs, and judge; whatever the candidate does, there is a verdict."""
+        """Run all inputs, and judge; whatever the candidate does, there is a verdict.
+
+        Raises :class:`UnsupportedError` if it asks for a GPU or a package that is not here.
+        """
         checker = self._checker
         rejection = self._outcome()
+        self._require_device(rejection)
         subject = self._subject
         defences, missing = subject.defences, subject.missing
         if rejection is not None and rejection.input is not None and rejection.reason not in COSTLY:
@@ -74,6 +84,16 @@ class Passage:
             defences=defences,
             missing=missing,
             notes=checker.notes,
+        )
+
+    def _require_device(self, rejection: Rejection | None) -> None:
+        """Raises :class:`UnsupportedError` for a candidate that asks for what is not here."""
+        if rejection is None or _NEEDS_DEVICE.search(rejection.detail) is None:
+            return
+        raise UnsupportedError(
+            f"needs what is not here: {rejection.detail}",
+            where=self._candidate.name,
+            hint="judge it on a machine with a GPU and what it imports: --executor cuda",
         )
 
     def _outcome(self) -> Rejection | None:

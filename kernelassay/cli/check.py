@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from kernelassay.cli.executor import chosen_executor
 from kernelassay.cli.selection import (
     NumberRange,
     Selection,
@@ -153,6 +154,7 @@ def check(
                 "needs a candidate and its problem",
                 hint="kernelassay check my_kernel.py --problem suite/softmax_rows",
             )
+        chosen_executor(executor, None, False, None)
         problem = _problem(name, kernelbench, level, shrink)
         options = CheckOptions(
             seed=fresh_seed() if seed is None else seed,

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from kernelassay.cli import invoke
 from kernelassay.inputs import InputSpec
@@ -199,3 +200,14 @@ __global__ void relu(const float* x, float* y, int n) {
     assert rejection["reason"] == "unwritten"
     assert rejection["wrong"]["pattern"]["kind"] == "tail"
     assert rejection["smallest"]["shapes"] == [[1, 129]]  # below 128 no block is launched
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize("forward", ["return x.cuda()", "import triton_no\n        return x"])
+def test_a_candidate_that_needs_a_device_is_no_wrong_one(file, capsys, forward):
+    text = RIGHT.replace("return torch.relu(x)", forward).replace("triton_no", "triton.no")
+    code, _, err = run(capsys, file("c.py", text), "--problem", "relu")
+    assert code == 1
+    assert "needs what is not here" in err
+    code, _, err = run(capsys, file("c.py", RIGHT), "--problem", "relu", "--executor", "cuda")
+    assert code == 1
