@@ -93,9 +93,8 @@ def _become_candidate(
         os.dup2(output, 2)
         sys.stdout = open(1, "w", closefd=False, errors="replace")  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False, errors="replace")  # noqa: SIM115
+        region = mmap.mmap(job.region.number, job.region_bytes)
         _close_all_but(requests, answers)
-        with open(job.region, "r+b") as file:  # noqa: PTH123
-            region = mmap.mmap(file.fileno(), job.region_bytes)
         fences = (*fences, *_confined(job, fences))
         server = _Server(job, region, requests, answers)
         server.answer({"ready": True, "fences": list(fences)})

@@ -67,7 +67,8 @@ def scaled(values: NDArray[Any], exact: NDArray[Any]) -> NDArray[Any]:
     """
     if exact.dtype.kind != "f":
         return values
-    size = float(np.sqrt(np.mean(np.square(exact, dtype=np.float64)))) if exact.size else 0.0
+    with np.errstate(over="ignore"):
+        size = float(np.sqrt(np.mean(np.square(exact, dtype=np.float64)))) if exact.size else 0.0
     if not 0.0 < size < 1.0:
         return values
     return np.asarray(values, dtype=np.float64) / size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from dataclasses import dataclass
+from multiprocessing import reduction
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
@@ -25,18 +26,32 @@ def context() -> ForkServerContext:
     return _context
 
 
+class Descriptor:
+    """An open file that goes along to a process."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (reduction.DupFd(self.number),)
+
+
+def _received(sent: Any) -> Descriptor:
+    return Descriptor(sent.detach())
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A candidate and its surroundings.
 
-    ``folder`` is all it can write; the inputs lie in ``region`` there, of ``region_bytes``.
+    ``folder`` is all it can write; the inputs lie in ``region``, of ``region_bytes``.
     ``hidden`` are paths it must not read, wherever they lie.
     """
 
     source: str
     entry: str
     folder: str
-    region: str
+    region: Descriptor
     region_bytes: int
     hidden: tuple[str, ...]
     limits: Limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import Any
 
 import kernelassay
 from kernelassay.check import isolation, wire
-from kernelassay.check.processes import Job, context, run_candidate
+from kernelassay.check.processes import Descriptor, Job, context, run_candidate
 from kernelassay.check.values import (
     Answer,
     Build,
@@ -104,25 +105,24 @@ class Subject:
 
     def start(self) -> None:
         """Start the process and import the candidate."""
-        shared = Path("/dev/shm")
-        base = str(shared) if os.access(shared, os.W_OK) else None
-        self._folder = tempfile.mkdtemp(prefix="kernelassay-check-", dir=base)
-        path = Path(self._folder, "inputs")
-        with path.open("w+b") as file:
-            file.truncate(self.region_bytes)
-            self._region = mmap.mmap(file.fileno(), self.region_bytes)
+        self._folder = tempfile.mkdtemp(prefix="kernelassay-check-")
+        memory = _sealed_memory(self.region_bytes)
+        self._region = mmap.mmap(memory, self.region_bytes)
         hidden = (*self.hidden, Path(kernelassay.__file__).parent)
         job = Job(
             self.source,
             self.entry,
             self._folder,
-            str(path),
+            Descriptor(memory),
             self.region_bytes,
             tuple(str(one.resolve()) for one in hidden),
             self.limits,
             self.device,
         )
-        self._launch(job)
+        try:
+            self._launch(job)
+        finally:
+            os.close(memory)
         head = self._next(time.monotonic() + START_SECONDS)
         self.fences = tuple(head.get("fences", ()))
         self._ask({"do": "load"}, self.seconds.build)
@@ -327,6 +327,15 @@ _SAID = frozenset(
         "other-parameters",
     }
 )  # fmt: skip
+
+
+def _sealed_memory(size: int) -> int:
+    """Shared memory that nobody can shrink: reading it would end the judge."""
+    memory = os.memfd_create("inputs", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(memory, size)
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+    return memory
 
 
 def _printable(text: str) -> str:
