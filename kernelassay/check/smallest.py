@@ -11,7 +11,7 @@ from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 
 _PRIMER_SEED = 1_000_003
-_SIMPLE = ("ones", "whole-numbers", "ramp", "sign-mixed", "official")
+SIMPLE = ("ones", "whole-numbers", "ramp", "sign-mixed", "official")
 """Values from simple to less so."""
 
 
@@ -42,7 +42,7 @@ def smallest(
         search.tries(changed)
     if shapes:
         search.shrinks(problem)
-    for name in _SIMPLE:
+    for name in SIMPLE:
         if name == search.best.spec.transform:
             break
         if search.tries(replace(search.best.spec, transform=name)):
