@@ -179,6 +179,10 @@ def _ties(x: torch.Tensor, source: Source) -> torch.Tensor:
     return values
 
 
+def _whole_numbers(x: torch.Tensor, source: Source) -> torch.Tensor:
+    return source.integers(-4, 5, x).to(torch.float32)
+
+
 _DECADES = 6
 _STEPS = 4096
 # Computed once in double precision and rounded: tensors' own powers differ between CPUs.
@@ -224,6 +228,8 @@ _ALL = (
     Transform("wide", "magnitudes from 2^-20 to 2^21, evenly by exponent", _wide),
     Transform("sorted-descending", "both signs, rows in falling order", _descending),
     Transform("ties", "few distinct values, extremes more than once", _ties),
+    Transform("ones", "one everywhere", lambda x, source: torch.ones_like(x)),
+    Transform("whole-numbers", "small whole numbers of both signs", _whole_numbers),
     Transform("uniform-9", "uniform in [-9, 9)", _uniform(9.0)),
     Transform("uniform-10", "every float tensor uniform in [-10, 10)", _uniform(10.0), plain=True),
     Transform("log-uniform", "every float tensor over six decades", _log_uniform, plain=True),

@@ -317,7 +317,7 @@ def _chosen(problem: Problem, specs: Sequence[InputSpec], options: GateOptions) 
         rest = [spec for spec in specs if spec.id not in asked]
         chosen = [*rest[: options.max_inputs], *(spec for spec in specs if spec.id in asked)]
     if problem.kernel is not None:
-        chosen = [spec for spec in chosen if not _skipped(spec, problem.kernel.skip)]
+        chosen = [spec for spec in chosen if not skipped(spec, problem.kernel.skip)]
     if not any(spec.group == "official" for spec in chosen):
         raise UnsupportedError(
             "no official input is left, and those are what a kernel is admitted on",
@@ -345,7 +345,7 @@ def with_known(
     return replace(call, fixed={**known, **multiples(course, own, known)})
 
 
-def _skipped(spec: InputSpec, globs: Sequence[str]) -> bool:
+def skipped(spec: InputSpec, globs: Sequence[str]) -> bool:
     """By its id, or by the name of its values, which inputs of several sizes share."""
     names = (spec.id, spec.transform)
     return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in globs)

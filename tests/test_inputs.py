@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelassay import plan
+from kernelassay.check.smallest import SIMPLE
 from kernelassay.errors import ProblemError, UsageError
 from kernelassay.input_shapes import GROWTH, LADDER, SMALL_VOLUME, shape_overrides
 from kernelassay.input_trials import settle, settled_battery
@@ -239,7 +240,7 @@ def test_matrix_structure_is_kept(name):
 def test_every_targeted_input_names_a_transform():
     targeted = {name for names in TARGETED for name in names}
     asked = {spec.transform for kind in KINDS.values() for spec in kind.specs}
-    assert targeted | PLAIN | asked | {"same-sign"} == set(TRANSFORMS)
+    assert targeted | PLAIN | asked | set(SIMPLE) | {"same-sign"} == set(TRANSFORMS)
 
 
 def test_the_verified_inputs_are_the_first_official_one_times_a_factor():

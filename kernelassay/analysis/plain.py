@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from kernelassay.analysis.score import Share
-
 
 def plain(result: Any) -> dict[str, Any]:
     """The fields of a result, a dataclass; shares carry their rate, NaN and infinity are null."""
@@ -20,6 +18,8 @@ def plain(result: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         if set(value) == {"count", "total"}:
+            from kernelassay.analysis.score import Share  # loads torch
+
             return {**value, "rate": Share(value["count"], value["total"]).rate}
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
 """The command line: one group, one module per theme.
 
-Exit codes: 0 done; 1 usage; 2 a gate the user set was missed; 3 a control misbehaved; 4 nothing
-to test; 70 internal error; 130 interrupted (finished work is kept).
+Exit codes: 0 done; 1 usage; 2 a gate the user set was missed, or `check` rejects; 3 a
+control misbehaved; 4 nothing to test; 70 internal error; 130 interrupted (finished work is kept).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kernelassay import __version__
 from kernelassay.cli import (
     admit,
     audit,
+    check,
     compare,
     cost,
     explain,
@@ -51,6 +52,7 @@ MODULES = (
     cost,
     tolerance,
     replay,
+    check,
 )
 for module in MODULES:
     for command in module.COMMANDS:

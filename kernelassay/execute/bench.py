@@ -278,6 +278,17 @@ class InputBench(ABC, Generic[B]):
         bound = self._bind(candidate.call)
         return self._spliced(candidate, bound, baseline, order or self.spec.order)
 
+    def attempt(self, candidate: Candidate, order: str) -> tuple[RunResult, int, list[Tensor]]:
+        """Run a candidate in a thread order: the result, the elements not written, the outputs.
+
+        What is not written is NaN in the outputs. There are none if the run did not end.
+        """
+        bound = self._bind(candidate.call)
+        result = self._launch(candidate, bound, None, order)
+        if result.outcome != cell.OK:
+            return result, 0, []
+        return result, self._unwritten(bound), self._final(bound, zeroed=False)
+
     def controls(self) -> Iterator[Cell]:
         """The pseudo-candidates with a known verdict."""
         shape, dtype = self.reference[0].shape, self.reference[0].dtype

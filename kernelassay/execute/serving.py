@@ -31,7 +31,7 @@ MEMORY_BYTES = 12 << 30
 def serve(pipe: Connection) -> None:
     """The main loop of a worker process."""
     gc.freeze()  # what was imported stays: no collection of garbage looks through it again
-    _restrict()
+    restrict()
     workbench: Workbench | None = None
     while True:
         try:
@@ -112,7 +112,7 @@ def call_infos(bench: Any) -> tuple[CallInfo, ...]:
     )
 
 
-def _restrict() -> None:
+def restrict() -> None:
     """Bound what problem code and kernels can take; keep their output off the terminal."""
     import torch
 
