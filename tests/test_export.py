@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelassay import cell
+from kernelassay.check.suites import read_suite
 from kernelassay.cli import invoke
 from kernelassay.input_shapes import shape_overrides
 from kernelassay.input_values import TRANSFORMS
@@ -345,6 +346,7 @@ def test_specs_come_back_from_json(session, problem, tmp_path):
     data = json.loads(path.read_text())
     specs = [InputSpec.from_json(one["spec"]) for one in data["inputs"]]
     assert specs == [SPECS[name] for name in (HUGE, SHAPE, RAMP)]
+    assert read_suite(path, problem) == tuple(specs)
     assert [one["digest"] for one in data["inputs"]] == [expected(problem, spec) for spec in specs]
     assert data["problem"]["digest"] == problem.digest
     assert data["inputs"][2]["alone"] == ["ad06"]
