@@ -20,7 +20,15 @@ from typing import Any
 
 from columns import NONE, rate, table
 from lost_faults import difference
-from published import BLIND, DETECTED, FAMILY_MISSED, MISSED, STAGES
+from published import (
+    BLIND,
+    DETECTED,
+    DETECTED_BY_TARGETED,
+    DETECTED_BY_TWO,
+    FAMILY_MISSED,
+    MISSED,
+    STAGES,
+)
 
 from kernelassay.analysis.audit import accounts, sample_share
 from kernelassay.analysis.score import (
@@ -31,9 +39,11 @@ from kernelassay.analysis.score import (
 from kernelassay.analysis.where_fit import Finished, Scored, finished, scored_on, survivors
 from kernelassay.errors import KernelassayError
 from kernelassay.mutation.rule import FAMILIES
-from kernelassay.protocols import CURRENT, V01, VERIFIED, VERIFIED_INPUTS_AT_V01
+from kernelassay.protocols import CURRENT, V01, VERIFIED, VERIFIED_INPUTS_AT_V01, of_session
 from kernelassay.report.tables import missed, percent
 from kernelassay.session import Session, inputs_of
+from kernelassay.synthesis.pool import own_rule, pool
+from kernelassay.synthesis.suites import curve
 
 TOLERANCE = 1e-2
 """The study counts witnesses at the tolerance of the check that it scores."""
@@ -226,6 +236,7 @@ def protocols(done: Finished) -> list[str]:
         rows.append(
             (
                 name,
+                str(total.inputs),
                 str(len(scored.alone)),
                 percent(total.detection),
                 percent(same.get(name, Share(0, 0))),
@@ -237,6 +248,7 @@ def protocols(done: Finished) -> list[str]:
         lines += notes(scored)
     columns = (
         "protocol",
+        "inputs",
         "problems",
         "detected",
         f"on the {len(common)} all score",
@@ -246,7 +258,23 @@ def protocols(done: Finished) -> list[str]:
     )
     absent = [name for name, scored in done.scored.items() if scored.total is None]
     lines += [f"not scored on any problem: {name}" for name in absent]
-    return [*table(columns, rows), *gains(same), *lines]
+    return [*table(columns, rows), *chosen_inputs(done), *gains(same), *lines]
+
+
+def chosen_inputs(done: Finished) -> list[str]:
+    """What inputs chosen on the mutants themselves detect; nothing where rows are not whole."""
+    if any(matrix.implied.any() for matrix in done.matrices):
+        return []
+    pools = [pool(matrix, own_rule(TOLERANCE), done.tolerance) for matrix in done.matrices]
+    two = curve(pools, "greedy", "", (2,)).detected[2]
+    every = Share(sum(int(p.detects.any(axis=1).sum()) for p in pools), two.total)
+    fit = sum(len(p.inputs) for p in pools)
+    return [
+        f"two inputs of each problem, chosen greedily: {percent(two)}"
+        f" (published {DETECTED_BY_TWO})",
+        f"all {fit} fit inputs of the {len(pools)} problems: {percent(every)}"
+        f" (published {DETECTED_BY_TARGETED}, by about 8 of each)",
+    ]
 
 
 def gains(same: Mapping[str, Share]) -> list[str]:
@@ -396,7 +424,8 @@ def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     try:
-        done = finished([Session.open(Path(name)) for name in sys.argv[1:]], TOLERANCE)
+        stores = [Session.open(Path(name)) for name in sys.argv[1:]]
+        done = finished(stores, TOLERANCE, of_session(stores[0].manifest))
         for title, section in SECTIONS.items():
             print("\n".join([title, "=" * len(title), *section(done), ""]))
     except KernelassayError as error:

@@ -59,7 +59,9 @@ def test_ours_stand_beside_the_published_figures(tmp_path, monkeypatch, capsys):
     assert families["precision"] == ["1", "100.0% (1/1)", "0.0% (0/1)", "271", "78.6%"]
     assert families["all"] == ["4", "50.0% (2/4)", "25.0% (1/4)", "7384", "16.9%"]
     protocols = rows(sections, "3. ")
-    assert protocols[V01.name] == ["1", "50.0% (2/4)", "50.0% (2/4)", "80.0%", "0/1", "0"]
+    assert protocols[V01.name] == ["5", "1", "50.0% (2/4)", "50.0% (2/4)", "80.0%", "0/1", "0"]
+    two = next(row[0] for row in sections["3. Protocols"] if row[0].startswith("two inputs"))
+    assert two.endswith("chosen greedily: 100.0% (4/4) (published 98.1%)")
     assert protocols[CURRENT.name][-2:] == ["1/1", "-"]
     assert rows(sections, "4. ")["median problem"] == ["50.0%", "10%"]
     assert rows(sections, "5. ")[SOFTMAX] == ["7", "4", "2", "1", "0/1", "1/1"]

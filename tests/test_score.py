@@ -94,6 +94,7 @@ def session(root, narrow=(), problem="suite/p", manifest=None, **options):
                     "id": name,
                     "group": "official" if name in OFFICIAL else "targeted",
                     "valid": True,
+                    "shapes": [[4]],
                     "reason": "",
                     "benign_worst": 2e-3 if name in OFFICIAL else 0.0,
                     "reference_error": 0.0,
