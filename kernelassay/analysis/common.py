@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelassay.analysis.ground import Candidates, correct, fitting, rejected
-from kernelassay.analysis.score import MutantFacts, Share, bootstrap
+from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, bootstrap
 from kernelassay.analysis.verdicts import rejected_relaxed, undecided
 from kernelassay.matrix import ProblemMatrix
 from kernelassay.protocols import Protocol
@@ -38,6 +38,14 @@ class Common:
     aside: Mapping[str, str]
     left_out: int
     scores: Mapping[str, CommonScore]
+
+    def narrows(self, scores: Iterable[ProtocolScore]) -> bool:
+        """Whether it leaves out candidates that some protocol is scored on by itself."""
+        return any(_totals(one) != _totals(self.scores[one.protocol]) for one in scores)
+
+
+def _totals(score: ProtocolScore | CommonScore) -> tuple[int, int, int]:
+    return score.detection.total, score.false_rejection.total, score.originals.total
 
 
 def common_ground(
