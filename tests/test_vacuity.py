@@ -47,6 +47,13 @@ def test_bands_are_grouped_by_the_sizes_that_stay():
     assert found == pytest.approx([0.0, 1.0], abs=1e-9)
 
 
+def test_the_order_in_which_sizes_were_named_does_not_matter():
+    first, last = (("a", 1), ("n", 10), ("b", 2)), (("b", 2), ("a", 1), ("n", 100))
+    some = [replace(BAND, overrides=first), replace(BAND, overrides=last, undetectable=10.0)]
+    (found,) = growth(some)
+    assert (found.size, found.exponent) == ("n", pytest.approx(1.0))
+
+
 @pytest.mark.parametrize("some", [bands({10: 1.0}), bands({10: 1.0, 20: None}), [BAND, BAND]])
 def test_one_size_or_an_unbounded_band_tells_of_no_growth(some):
     assert growth(some) == []

@@ -82,7 +82,7 @@ def growth(bands: Sequence[BlindBand]) -> list[Growth]:
     groups: dict[tuple[str, str, Setting], dict[int, float]] = {}
     for band in bands:
         for name, value in band.overrides:
-            others = tuple(pair for pair in band.overrides if pair[0] != name)
+            others = tuple(sorted(pair for pair in band.overrides if pair[0] != name))
             if band.undetectable is not None:
                 group = groups.setdefault((band.problem, name, others), {})
                 group[value] = band.undetectable
