@@ -108,7 +108,7 @@ def _of_rung(rung: Rung) -> Iterator[str]:
         yield f"{rung.name}: {len(objections) - SHOWN} more are not valid (all: --json)"
     if rung.failures:
         told = ", ".join(f"{count} {kind}" for kind, count in sorted(rung.failures.items()))
-        yield f"{rung.name}: answers without an input: {told}"
+        yield f"{rung.name}: what became no input, or no part of one: {told}"
     for problem in rung.problems:
         if problem.refused:
             yield f"{rung.name}: nothing for {problem.problem}: {problem.refused}"

@@ -20,7 +20,9 @@ from kernelassay.protocols import Protocol
 from kernelassay.synthesis import choosers, cover
 from kernelassay.synthesis.choosers import Known
 from kernelassay.synthesis.folds import HELD_OUT, parts
+from kernelassay.synthesis.generate.rungs import TOLD
 from kernelassay.synthesis.pool import Barred, Mutant, Pool, own_rule, pool, require_mutants
+from kernelassay.synthesis.traits import rung
 
 RECIPE = "recipe"
 SCORED = ("greedy", "exact", "smoothed", RECIPE)
@@ -128,7 +130,8 @@ class Suites:
     ``rule`` says by which acceptance rule a mutant is detected. ``expressible`` names the format
     that inputs were to be expressible in, if any. ``recipe`` are the traits of one recipe for all
     problems, as many as the longest curve asks for. ``chooser`` and ``budget`` are those of
-    ``suites``.
+    ``suites``. ``told`` counts the inputs to choose from that a generator made which was told of
+    mutants: to these no mutant is held out.
     """
 
     session: str
@@ -149,6 +152,7 @@ class Suites:
     chooser: str
     budget: int
     suites: tuple[Suite, ...]
+    told: int
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; shares carry their rate."""
@@ -220,6 +224,7 @@ def analyse(session: Cells, pools: Sequence[Pool], asked: Asked) -> Suites:
             suite_of(one, choosers.CHOOSERS[asked.chooser](known, at, asked.budget))
             for at, one in enumerate(pools)
         ),
+        told=sum(rung(record) in TOLD for one in pools for record in one.records),
     )
 
 
