@@ -45,7 +45,7 @@ def print_suites(console: Console, result: Suites) -> None:
         _curves(console, title, result, result.official_reached, lambda curve: curve.reached)
     if result.told:
         console.print(
-            f"{result.told} of these inputs were made by a generator that was told of mutants of"
+            f"{result.told} of the fit inputs were made by a generator that was told of mutants of"
             " this session: to them no mutant is held out"
         )
     console.print(f"{RECIPE}: {'; '.join(result.recipe)}", markup=False)

@@ -240,7 +240,7 @@ def test_a_suite_says_that_nothing_is_held_out_to_inputs_of_a_rung_that_was_told
     (plan,) = Session.open(copy.root).plans()
     told = sum(record["id"].startswith("search/") for record in plan["inputs"])
     assert told and invoke(["suite", str(copy.root)]) == 0
-    assert f"{told} of these inputs were made by a generator that was told" in " ".join(
+    assert f"{told} of the fit inputs were made by a generator that was told" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -306,6 +306,11 @@ def test_a_rung_of_a_model_without_an_endpoint_is_a_usage_error(session, capsys,
         monkeypatch.delenv(name, raising=False)
     assert invoke(["ladder", str(session.root), "--rung", "r2"]) == 1
     assert "no language model is named" in capsys.readouterr().err
+
+
+def test_a_seed_that_no_generator_of_numbers_takes_is_a_usage_error(session, capsys):
+    assert invoke(["ladder", str(session.root), "--seed", str(10**20)]) == 1
+    assert "--seed" in capsys.readouterr().err
 
 
 def test_an_unknown_rung_is_a_usage_error(session, capsys):
