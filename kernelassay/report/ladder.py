@@ -34,7 +34,8 @@ def print_ladder(console: Console, ladder: Ladder) -> None:
         soft_wrap=True,
     )
     console.print(_rungs(ladder))
-    console.print(_shares(ladder))
+    if ladder.survivors:
+        console.print(_shares(ladder))
     for line in _lines(ladder):
         console.print(line, soft_wrap=True)
 

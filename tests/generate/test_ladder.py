@@ -292,6 +292,14 @@ def test_the_command_prints_rungs_beside_the_published_ones(session, climbed):
     assert f"{climbed.survivors} survivors of kernelbench-v0.1" in text
 
 
+def test_without_survivors_no_shares_of_them_are_printed(climbed):
+    console = Console(width=200, record=True)
+    print_ladder(console, replace(climbed, survivors=0))
+    assert "by reason" not in console.export_text()
+    print_ladder(console, climbed)
+    assert "by reason" in console.export_text()
+
+
 def test_the_command_gives_its_json(session, capsys):
     arguments = ["ladder", str(session.root), "--rung", "r0", "--budget", "1", "--jobs", "1"]
     assert invoke([*arguments, "--json"]) == 0
