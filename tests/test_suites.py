@@ -237,6 +237,15 @@ def test_one_acceptance_rule_is_chosen_for(tmp_path, capsys):
     assert "one acceptance rule" in capsys.readouterr().err
 
 
+def test_a_way_to_hold_out_that_divides_nothing_is_told(tmp_path, capsys):
+    made(tmp_path / "s")
+    ways = [f"--held-out={way}" for way in ("family", "problem")]
+    assert invoke(["suite", str(tmp_path / "s"), *ways]) == 0
+    printed = capsys.readouterr().out
+    assert "nothing can be held out by problem" in printed and "held out: each family" in printed
+    assert "held out by family" not in printed
+
+
 def test_the_command_offers_all_that_there_is_to_choose_by():
     offered = {option.name: getattr(option.type, "choices", ()) for option in command.params}
     assert set(offered["chooser"]) == choosers.CHOOSERS.keys()

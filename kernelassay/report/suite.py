@@ -43,6 +43,8 @@ def print_suites(console: Console, result: Suites) -> None:
     if result.reachable.count < result.witnessed:
         title = f"The same of the {result.reachable.count} that any fit input detects"
         _curves(console, title, result, result.official_reached, lambda curve: curve.reached)
+    for way in result.undivided:
+        console.print(f"nothing can be held out by {way}: all mutants are of one part")
     if result.told:
         console.print(
             f"{result.told} of the fit inputs were made by a generator that was told of mutants of"
