@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from typing import Any
 
 from kernelassay.dataless import draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
@@ -23,6 +24,7 @@ from kernelassay.inputs import (
     InputSpec,
     battery,
     beside,
+    draw,
     materialise,
     official_inputs,
     verified_inputs,
@@ -97,6 +99,10 @@ class Trying:
         module = self._loaded(spec.overrides)
         inputs, state = materialise(module, spec)
         return disagreement(module, state, inputs, spec.seed)
+
+    def values(self, spec: InputSpec) -> list[Any]:
+        """What is drawn for an input."""
+        return draw(self._loaded(spec.overrides), spec)
 
     def precise(self, spec: InputSpec) -> bool:
         """Whether the references agree on an input so well that correct kernels will, too."""

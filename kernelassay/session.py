@@ -67,8 +67,11 @@ def slug(name: str) -> str:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write ``data`` so that ``path`` either holds all of it or is untouched."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _disk_error(path.parent, error) from error
     try:
         with partial.open("wb") as file:
             file.write(data)

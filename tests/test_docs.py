@@ -24,6 +24,7 @@ from kernelassay.inputs import InputSpec
 from kernelassay.mutation import FAMILIES, RULES
 from kernelassay.oracle import LADDER, Verdict
 from kernelassay.session import FORMAT, MUTANT_FIELDS, Session
+from kernelassay.synthesis.suites import Suites
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -179,6 +180,8 @@ def test_every_kind_of_json_document_has_an_example_in_its_envelope():
     anatomy = examples["kernelassay/anatomy"]["data"]
     assert set(anatomy) == {field.name for field in fields(Anatomy)}
     assert set(anatomy["rows"]) == {field.name for field in fields(Rows)}
+    suites = examples["kernelassay/suite"]["data"]
+    assert set(suites) == {field.name for field in fields(Suites)} | {"exported"}
     explanation = examples["kernelassay/explain"]["data"]
     assert set(explanation) == {field.name for field in fields(Explanation)}
     assert set(explanation["protocols"][0]) == {field.name for field in fields(ProtocolVerdict)}

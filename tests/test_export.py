@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kernelassay import cell
 from kernelassay.check.suites import read_suite
 from kernelassay.cli import invoke
+from kernelassay.errors import UsageError
 from kernelassay.input_shapes import shape_overrides
 from kernelassay.input_values import TRANSFORMS
 from kernelassay.inputs import InputSpec, digest, draw
@@ -22,9 +23,10 @@ from kernelassay.plan import problem_record
 from kernelassay.problem import load, read_problem
 from kernelassay.session import Session
 from kernelassay.suite import suite_problems
-from kernelassay.synthesis.export import MARK, REPORT
+from kernelassay.synthesis.export import MARK, REPORT, export
 from kernelassay.synthesis.expressible import FORMATS, conditions, free_names, objection, sizes
 from kernelassay.synthesis.source import IMPORTS, code_for
+from kernelassay.synthesis.suites import Asked, analyse, pools_of
 from tests.made_session import GROUPS, SHAPE, STRAYS, cells, plan
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "exported_hidden.py"
@@ -389,6 +391,31 @@ def test_only_files_of_an_earlier_export_are_written_over(session, tmp_path, cap
     assert run(session, folder, "hidden") == 1
     assert "was not written by this command" in capsys.readouterr().err
     assert not (folder / REPORT).exists()
+
+
+@pytest.mark.parametrize("name", ["level1/7_hidden.py", REPORT])
+def test_a_folder_in_the_place_of_a_file_is_left_alone(session, tmp_path, name, capsys):
+    (tmp_path / "out" / name).mkdir(parents=True)
+    assert run(session, tmp_path / "out", "hidden") == 1
+    assert f"{name} is there" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(session, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run(session, tmp_path / "file" / "out", "json") == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_two_problems_of_one_number_are_not_written_over_each_other(session, problem, tmp_path):
+    store = Session.open(session)
+    asked = Asked(budget=3)
+    pools = pools_of(store, asked)
+    suites = analyse(store, pools, asked).suites
+    twin = replace(problem, id="other/7_Scaled")
+    asked_for = iter([problem, twin])
+    with pytest.raises(UsageError, match="would be written for other/7_Scaled"):
+        export(2 * pools, 2 * suites, "hidden", tmp_path / "out", lambda plan: next(asked_for))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_problem_that_changed_since_it_was_measured_is_not_exported(

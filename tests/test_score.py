@@ -279,6 +279,19 @@ def test_a_problem_without_a_protocols_input_is_set_aside_for_that_protocol_alon
     assert common.scores["first-alone"].detection == narrow.by_problem["suite/p"]
 
 
+def test_equal_totals_of_different_problems_are_no_common_denominator(tmp_path):
+    both = {"problems": {"suite/p": "d", "suite/q": "d", "suite/r": "d"}}
+    one = without_input(session(tmp_path / "p", manifest=both), "official-0")
+    other = without_input(session(tmp_path / "q", problem="suite/q", manifest=both), "official-4")
+    third = session(tmp_path / "r", problem="suite/r", manifest=both)
+    first, last = (replace(V01, name=name, inputs=(name,)) for name in ("official-0", "official-4"))
+    result = audit_sessions([one, other, third], (first, last), 1e-2)
+    assert len({score.detection.total for score in result.scores}) == 1
+    assert result.common.problems == 1 and result.common.narrows(result.scores)
+    same = audit_sessions([third], (first, last), 1e-2, partial=True)
+    assert not same.common.narrows(same.scores)
+
+
 def test_one_protocol_has_no_common_ground(tmp_path):
     assert audit_sessions([session(tmp_path / "s")], (V01,), 1e-2).common is None
 

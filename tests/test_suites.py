@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from kernelassay import cell
 from kernelassay.cli import invoke
+from kernelassay.cli.ladder import ladder
+from kernelassay.cli.suite import suite as command
 from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.protocols import CURRENT
 from kernelassay.session import Session
 from kernelassay.synthesis import choosers, cover
+from kernelassay.synthesis.expressible import FORMATS, JSON
+from kernelassay.synthesis.folds import HELD_OUT
+from kernelassay.synthesis.generate.rungs import NAMES
 from kernelassay.synthesis.suites import (
     RECIPE,
     Asked,
@@ -230,6 +235,25 @@ def test_one_acceptance_rule_is_chosen_for(tmp_path, capsys):
     names = ["--protocol", "kernelbench", "--protocol", "kernelbench-v0.1"]
     assert invoke(["suite", str(tmp_path / "s"), *names]) == 1
     assert "one acceptance rule" in capsys.readouterr().err
+
+
+def test_a_way_to_hold_out_that_divides_nothing_is_told(tmp_path, capsys):
+    made(tmp_path / "s")
+    ways = [f"--held-out={way}" for way in ("family", "problem")]
+    assert invoke(["suite", str(tmp_path / "s"), *ways]) == 0
+    printed = capsys.readouterr().out
+    assert "nothing can be held out by problem" in printed and "held out: each family" in printed
+    assert "held out by family" not in printed
+
+
+def test_the_command_offers_all_that_there_is_to_choose_by():
+    offered = {option.name: getattr(option.type, "choices", ()) for option in command.params}
+    assert set(offered["chooser"]) == choosers.CHOOSERS.keys()
+    assert set(offered["held_out"]) == HELD_OUT.keys()
+    assert set(offered["form"]) == set(FORMATS)
+    assert set(offered["expressible"]) == {*FORMATS} - {JSON}
+    (rungs,) = (option for option in ladder.params if option.name == "rungs")
+    assert all(name in rungs.help for name in NAMES)
 
 
 def test_a_suite_is_plain_data(tmp_path, capsys):

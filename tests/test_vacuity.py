@@ -43,8 +43,15 @@ def test_a_power_law_is_found(exponent, sizes, factor):
 
 def test_bands_are_grouped_by_the_sizes_that_stay():
     some = bands({10: 1.0, 100: 10.0}, rows=3) + bands({10: 5.0, 100: 5.0}, rows=4)
-    found = sorted(one.exponent for one in growth(some) if one.size == "size")
-    assert found == pytest.approx([0.0, 1.0], abs=1e-9)
+    found = {one.others: one.exponent for one in growth(some) if one.size == "size"}
+    assert found == pytest.approx({(("rows", 3),): 1.0, (("rows", 4),): 0.0}, abs=1e-9)
+
+
+def test_the_order_in_which_sizes_were_named_does_not_matter():
+    first, last = (("a", 1), ("n", 10), ("b", 2)), (("b", 2), ("a", 1), ("n", 100))
+    some = [replace(BAND, overrides=first), replace(BAND, overrides=last, undetectable=10.0)]
+    (found,) = growth(some)
+    assert (found.size, found.exponent) == ("n", pytest.approx(1.0))
 
 
 @pytest.mark.parametrize("some", [bands({10: 1.0}), bands({10: 1.0, 20: None}), [BAND, BAND]])

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelassay.analysis.ground import Candidates, correct, fitting, rejected
-from kernelassay.analysis.score import MutantFacts, Share, bootstrap
-from kernelassay.analysis.verdicts import rejected_relaxed, undecided
+from kernelassay.analysis.ground import Candidates, Ground, fitting, rejected, shared
+from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, bootstrap
+from kernelassay.analysis.verdicts import rejected_relaxed
 from kernelassay.matrix import ProblemMatrix
 from kernelassay.protocols import Protocol
 
@@ -39,6 +39,14 @@ class Common:
     left_out: int
     scores: Mapping[str, CommonScore]
 
+    def narrows(self, scores: Iterable[ProtocolScore]) -> bool:
+        """Whether it leaves out candidates that some protocol is scored on by itself."""
+        return any(_totals(one) != _totals(self.scores[one.protocol]) for one in scores)
+
+
+def _totals(score: ProtocolScore | CommonScore) -> tuple[int, int, int]:
+    return score.detection.total, score.false_rejection.total, score.originals.total
+
 
 def common_ground(
     matrices: Sequence[ProblemMatrix],
@@ -53,45 +61,34 @@ def common_ground(
     for protocol in protocols:
         for problem, why in fitting(matrices, protocol)[1].items():
             aside.setdefault(problem, f"{protocol.name}: {why}")
-    shared = [matrix for matrix in matrices if matrix.problem not in aside]
-    unfair = {key for protocol in protocols for key in rejected_relaxed(shared, protocol)}
-    lost = {m.problem: {name for p in protocols for name in undecided(m, p)} for m in shared}
-    proven = [fact for fact in facts if fact.witnessed and fact.problem in lost]
-    mutants = tuple(
-        (f.problem, f.id)
-        for f in proven
-        if (f.problem, f.call, f.style) not in unfair and f.id not in lost[f.problem]
-    )
-    if len(protocols) < 2 or not mutants:
+    fit = [matrix for matrix in matrices if matrix.problem not in aside]
+    unfair = {key for protocol in protocols for key in rejected_relaxed(fit, protocol)}
+    found = shared(fit, (), facts, protocols, unfair)
+    if len(protocols) < 2 or not found.mutants:
         return None
-    variants, originals = correct(shared, lost)
     return Common(
-        problems=len(shared),
+        problems=len(fit),
         aside=aside,
-        left_out=len(proven) - len(mutants),
-        scores={p.name: _score(shared, p, mutants, variants, originals) for p in protocols},
+        left_out=found.set_aside + found.lost,
+        scores={protocol.name: _score(found, protocol) for protocol in protocols},
     )
 
 
-def _score(
-    matrices: Sequence[ProblemMatrix],
-    protocol: Protocol,
-    mutants: Candidates,
-    variants: Candidates,
-    originals: Candidates,
-) -> CommonScore:
+def _score(found: Ground, protocol: Protocol) -> CommonScore:
     hits: Counter[str] = Counter()
-    totals = Counter(problem for problem, _ in mutants)
-    for (problem, _), hit in zip(mutants, rejected(matrices, mutants, protocol), strict=True):
+    totals = Counter(problem for problem, _ in found.mutants)
+    verdicts = rejected(found.matrices, found.mutants, protocol)
+    for (problem, _), hit in zip(found.mutants, verdicts, strict=True):
         hits[problem] += int(hit)
     parts = [Share(hits[name], total) for name, total in totals.items()]
 
     def share(candidates: Candidates) -> Share:
-        return Share(int(rejected(matrices, candidates, protocol).sum()), len(candidates))
+        verdicts = rejected(found.matrices, candidates, protocol)
+        return Share(int(verdicts.sum()), len(candidates))
 
     return CommonScore(
         detection=Share(hits.total(), totals.total()),
         band=bootstrap(parts, len(parts)),
-        false_rejection=share(variants),
-        originals=share(originals),
+        false_rejection=share(found.variants),
+        originals=share(found.originals),
     )

@@ -104,11 +104,26 @@ def ground(
         else:
             aside.append(Aside(matrix.problem, *reason))
     unfair = {key for protocol in protocols for key in rejected_originals(fit, protocol)}
+    return shared(fit, aside, facts, protocols, unfair)
+
+
+def shared(
+    fit: Sequence[ProblemMatrix],
+    aside: Sequence[Aside],
+    facts: Iterable[MutantFacts],
+    protocols: Sequence[Protocol],
+    unfair: Container[tuple[str, str, str]],
+) -> Ground:
+    """The ground on problems that ``fit`` all protocols.
+
+    ``unfair`` are the (problem, call, style) whose mutants are set aside. Raises as
+    :func:`verdicts.rejects`.
+    """
     lost = {m.problem: {name for p in protocols for name in undecided(m, p)} for m in fit}
     proven = [fact for fact in facts if fact.witnessed and fact.problem in lost]
     fair = [f for f in proven if (f.problem, f.call, f.style) not in unfair]
     mutants = tuple((f.problem, f.id) for f in fair if f.id not in lost[f.problem])
-    variants, originals = correct(fit, lost)
+    variants, originals = _correct(fit, lost)
     return Ground(
         matrices=tuple(fit),
         aside=tuple(aside),
@@ -120,7 +135,7 @@ def ground(
     )
 
 
-def correct(
+def _correct(
     matrices: Iterable[ProblemMatrix], lost: Mapping[str, Container[str]]
 ) -> tuple[Candidates, Candidates]:
     """The benign variants and the kernels under mutation of some problems, without the lost."""

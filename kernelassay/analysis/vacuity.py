@@ -64,11 +64,13 @@ class BlindBand:
 class Growth:
     """How the largest undetectable error of a problem grows with one of its sizes.
 
-    As size ** ``exponent``, by least squares on logarithms, from ``smallest`` to ``largest``.
+    As size ** ``exponent``, by least squares on logarithms, from ``smallest`` to ``largest``, the
+    other sizes that were set being ``others``.
     """
 
     problem: str
     size: str
+    others: Setting
     smallest: int
     largest: int
     exponent: float
@@ -82,13 +84,13 @@ def growth(bands: Sequence[BlindBand]) -> list[Growth]:
     groups: dict[tuple[str, str, Setting], dict[int, float]] = {}
     for band in bands:
         for name, value in band.overrides:
-            others = tuple(pair for pair in band.overrides if pair[0] != name)
+            others = tuple(sorted(pair for pair in band.overrides if pair[0] != name))
             if band.undetectable is not None:
                 group = groups.setdefault((band.problem, name, others), {})
                 group[value] = band.undetectable
     return [
-        Growth(problem, name, min(found), max(found), _slope(found))
-        for (problem, name, _), found in groups.items()
+        Growth(problem, name, others, min(found), max(found), _slope(found))
+        for (problem, name, others), found in groups.items()
         if len(found) > 1
     ]
 

@@ -43,7 +43,11 @@ from kernelassay.cli.selection import (
     help="At most N inputs of a problem from each rung.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all rungs."
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=1,
+    show_default=True,
+    help="Seed of all rungs.",
 )
 @click.option(
     "--record",

@@ -34,7 +34,8 @@ def print_ladder(console: Console, ladder: Ladder) -> None:
         soft_wrap=True,
     )
     console.print(_rungs(ladder))
-    console.print(_shares(ladder))
+    if ladder.survivors:
+        console.print(_shares(ladder))
     for line in _lines(ladder):
         console.print(line, soft_wrap=True)
 
@@ -108,7 +109,7 @@ def _of_rung(rung: Rung) -> Iterator[str]:
         yield f"{rung.name}: {len(objections) - SHOWN} more are not valid (all: --json)"
     if rung.failures:
         told = ", ".join(f"{count} {kind}" for kind, count in sorted(rung.failures.items()))
-        yield f"{rung.name}: answers without an input: {told}"
+        yield f"{rung.name}: what became no input, or no part of one: {told}"
     for problem in rung.problems:
         if problem.refused:
             yield f"{rung.name}: nothing for {problem.problem}: {problem.refused}"

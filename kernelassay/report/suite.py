@@ -43,6 +43,13 @@ def print_suites(console: Console, result: Suites) -> None:
     if result.reachable.count < result.witnessed:
         title = f"The same of the {result.reachable.count} that any fit input detects"
         _curves(console, title, result, result.official_reached, lambda curve: curve.reached)
+    for way in result.undivided:
+        console.print(f"nothing can be held out by {way}: all mutants are of one part")
+    if result.told:
+        console.print(
+            f"{result.told} of the fit inputs were made by a generator that was told of mutants of"
+            " this session: to them no mutant is held out"
+        )
     console.print(f"{RECIPE}: {'; '.join(result.recipe)}", markup=False)
     _problems(console, result)
     _suites(console, result)
@@ -96,7 +103,14 @@ def _problems(console: Console, result: Suites) -> None:
     title = "By problem: detected by official inputs, greedily and at best by so many"
     table = Table(title=title, title_justify="left")
     table.add_column("problem")
-    for column in ("witnessed", "reachable", "official", *map(str, STEPS), "all: greedy", "best"):
+    for column in (
+        "witnessed",
+        "reachable",
+        "official",
+        *map(str, STEPS),
+        "all: greedy",
+        "cheapest",
+    ):
         table.add_column(column, justify="right")
     for one in result.problems:
         table.add_row(

@@ -168,7 +168,7 @@ def _protocols(console: Console, result: AuditResult) -> None:
 def _common(console: Console, result: AuditResult) -> None:
     """Protocols on the candidates that all are scored on; needless where these are the same."""
     common = result.common
-    if common is None or len({(s.detection.total, s.originals.total) for s in result.scores}) < 2:
+    if common is None or not common.narrows(result.scores):
         return
     title = f"On one denominator: {common.problems} problems that all protocols are scored on"
     table = Table(title=title, title_justify="left")
@@ -185,7 +185,8 @@ def _common(console: Console, result: AuditResult) -> None:
     console.print(table)
     if common.left_out:
         console.print(
-            f"not in it: {common.left_out} witnessed mutants that some protocol is not scored on"
+            f"not in it: {common.left_out} more witnessed mutants of these problems, which some"
+            " protocol is not scored on"
         )
 
 

@@ -54,7 +54,7 @@ def print_bands(console: Console, bands: Sequence[BlindBand], tolerance: float) 
     for one in growth(bands):
         console.print(
             f"{one.problem}: the undetectable error grows as {one.size}^{one.exponent:.2f}"
-            f" ({one.smallest} to {one.largest})",
+            f" ({one.smallest} to {one.largest}{f', {_sizes(one.others)}' if one.others else ''})",
             soft_wrap=True,
             markup=False,
         )

@@ -117,6 +117,7 @@ def export(
 
     ``device_drawn`` is as for ``expressible.conditions``.
     Raises :class:`UsageError` for a file that is there and is none of these, before any is written,
+    and for two problems that a format has one name for; :class:`SessionError` if the disk refuses;
     and :class:`NothingToTestError` if no input of any suite can be expressed.
     """
     files: dict[str, str] = {}
@@ -127,6 +128,11 @@ def export(
         entries = _entries(pool, suite, form, problem, device_drawn)
         kept = [entry for entry in entries if not entry.objection]
         path = _path(form, problem) if kept else ""
+        if path in files:
+            raise UsageError(
+                f"{path} would be written for {problem.id}, and for a problem before it",
+                hint="name a session with one of them alone",
+            )
         if kept:
             files[path] = _WRITERS[form](problem, kept)
         columns = [pool.inputs.index(entry.spec.id) for entry in kept]
@@ -174,7 +180,7 @@ def _path(form: str, problem: Problem) -> str:
 def _write(directory: Path, files: Mapping[str, str]) -> None:
     for name in files:
         path = directory / name
-        if path.exists() and MARK not in path.read_text(errors="replace")[:500]:
+        if path.exists() and not _ours(path):
             raise UsageError(
                 f"{name} is there, and was not written by this command",
                 where=str(directory),
@@ -182,6 +188,10 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
             )
     for name, text in files.items():
         write_whole(directory / name, text.encode())
+
+
+def _ours(path: Path) -> bool:
+    return path.is_file() and MARK in path.read_text(errors="replace")[:500]
 
 
 # ---- Python ------------------------------------------------------------------------------------

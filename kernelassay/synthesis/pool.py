@@ -164,13 +164,21 @@ def _objection(
     """Why an input is unfit for an acceptance rule, whatever it detects."""
     if not record["valid"]:
         return f"refused by the validity gate: {record['reason']}"
-    at = matrix.inputs.index(record["id"])
-    for name in _correct(matrix):
-        row = matrix.index[name]
+    return spoiled(matrix, record["id"], rejected, unknown)
+
+
+def spoiled(matrix: ProblemMatrix, name: str, rejected: Bools, unknown: Bools) -> str:
+    """Which correct kernel an acceptance rule rejects on an input, or may; empty for none.
+
+    ``rejected`` and ``unknown`` are the rule's verdicts on all cells. [candidates, inputs].
+    """
+    at = matrix.inputs.index(name)
+    for kernel in _correct(matrix):
+        row = matrix.index[kernel]
         if rejected[row, at]:
-            return f"the correct kernel {name} is rejected"
+            return f"the correct kernel {kernel} is rejected"
         if unknown[row, at]:
-            return f"whether the correct kernel {name} is rejected is not known"
+            return f"whether the correct kernel {kernel} is rejected is not known"
     return ""
 
 

@@ -20,7 +20,9 @@ from kernelassay.protocols import Protocol
 from kernelassay.synthesis import choosers, cover
 from kernelassay.synthesis.choosers import Known
 from kernelassay.synthesis.folds import HELD_OUT, parts
+from kernelassay.synthesis.generate.rungs import TOLD
 from kernelassay.synthesis.pool import Barred, Mutant, Pool, own_rule, pool, require_mutants
+from kernelassay.synthesis.traits import rung
 
 RECIPE = "recipe"
 SCORED = ("greedy", "exact", "smoothed", RECIPE)
@@ -128,7 +130,9 @@ class Suites:
     ``rule`` says by which acceptance rule a mutant is detected. ``expressible`` names the format
     that inputs were to be expressible in, if any. ``recipe`` are the traits of one recipe for all
     problems, as many as the longest curve asks for. ``chooser`` and ``budget`` are those of
-    ``suites``.
+    ``suites``. ``told`` counts the inputs to choose from that a generator made which was told of
+    mutants: to these no mutant is held out. ``undivided`` are the ways to hold out that were asked
+    for and have no curve, since all mutants fall in one part.
     """
 
     session: str
@@ -149,6 +153,8 @@ class Suites:
     chooser: str
     budget: int
     suites: tuple[Suite, ...]
+    told: int
+    undivided: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; shares carry their rate."""
@@ -220,6 +226,8 @@ def analyse(session: Cells, pools: Sequence[Pool], asked: Asked) -> Suites:
             suite_of(one, choosers.CHOOSERS[asked.chooser](known, at, asked.budget))
             for at, one in enumerate(pools)
         ),
+        told=sum(rung(record) in TOLD for one in pools for record in one.records),
+        undivided=tuple(way for way in asked.held_out if not _divided(pools, way)),
     )
 
 
@@ -293,7 +301,7 @@ def _curves(
     for chooser in SCORED:
         yield curve(pools, chooser, "", ladder)
     for way in held_out:
-        if len(parts(_mutants(pools), way)) > 1:
+        if _divided(pools, way):
             for chooser in SCORED:
                 if way != "problem" or chooser not in WITHOUT_PRIOR:
                     yield curve(pools, chooser, way, ladder)
@@ -361,6 +369,10 @@ def _in_part(one: Pool, held_out: str, part: str, salt: str) -> Bools:
     """The mutants of a pool in a part; all of them where nothing is held out. [mutants]."""
     key = HELD_OUT[held_out] if held_out else lambda mutant, salt: part
     return np.array([key(mutant, salt) == part for mutant in one.mutants], dtype=bool)
+
+
+def _divided(pools: Iterable[Pool], way: str) -> bool:
+    return len(parts(_mutants(pools), way)) > 1
 
 
 def _mutants(pools: Iterable[Pool]) -> Iterator[Mutant]:

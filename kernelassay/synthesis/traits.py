@@ -24,12 +24,18 @@ def trait(record: Mapping[str, Any]) -> str:
         return (
             f"sizes, {transform_family(spec['transform'])}, {spec['order']}, {spec['surroundings']}"
         )
-    name = str(record["id"]).removeprefix(SMALL)
     if group == GENERATED:
         transform = str(spec["transform"])
         kind = "mosaic" if MOSAIC in transform else entries_of(transform)[0]
-        rung = name.partition("/")[0]
-        return f"{rung}: {transform_family(kind)}, {spec['order']}, {spec['surroundings']}"
-    if group == "parameters":
-        return name.partition("/")[0]
-    return name
+        return f"{rung(record)}: {transform_family(kind)}, {spec['order']}, {spec['surroundings']}"
+    name = _short(record)
+    return name.partition("/")[0] if group == "parameters" else name
+
+
+def rung(record: Mapping[str, Any]) -> str:
+    """The generator that made a planned input; empty if none did."""
+    return _short(record).partition("/")[0] if record["group"] == GENERATED else ""
+
+
+def _short(record: Mapping[str, Any]) -> str:
+    return str(record["id"]).removeprefix(SMALL)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,7 @@ from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.inputs import GENERATED, GIVEN
 from kernelassay.joined import JoinedSessions
 from kernelassay.matrix import load
+from kernelassay.oracle import AcceptanceRule
 from kernelassay.protocols import CURRENT, V01
 from kernelassay.replay import replay_cell
 from kernelassay.report.ladder import print_ladder
@@ -24,6 +26,7 @@ from kernelassay.synthesis.generate.extend import extend
 from kernelassay.synthesis.generate.fuzz import Fuzz
 from kernelassay.synthesis.generate.ladder import Options, survivors_of
 from kernelassay.synthesis.generate.prompts import NAIVE, TAXONOMY, WHITE_BOX, prompt
+from kernelassay.synthesis.generate.rungs import NAMES, TOLD, generators
 from kernelassay.synthesis.generate.search import Search
 from kernelassay.synthesis.generate.target import Proposal, spec
 from kernelassay.synthesis.generate.taxonomy import Taxonomy
@@ -181,6 +184,19 @@ def test_an_input_is_held_against_the_tolerance_of_the_protocol(session):
     assert strict.killed.count == 0
 
 
+def test_an_input_on_which_the_rule_rejects_a_correct_kernel_kills_nobody(session):
+    """Within allclose all is well there, but not within a bound that ignores magnitudes."""
+    absolute = replace(V01, name="absolute", default=AcceptanceRule(1e-2, relative=0.0))
+    made = spec("fixed", 1, "same-sign:x300")
+    (loose,) = climb(session, Fixed(made)).rungs
+    (rung,) = climb(session, Fixed(made), protocol=absolute).rungs
+    assert not loose.problems[0].inputs[0].objection
+    (one,) = rung.problems[0].inputs
+    assert one.objection.startswith("the correct kernel ") and one.correct
+    assert not one.killed and one.falsely
+    assert (rung.valid, rung.killed.count) == (Share(0, 1), 0)
+
+
 def test_a_problem_at_official_sizes_gets_small_inputs_beside_them(copy, monkeypatch):
     monkeypatch.setattr(ladder, "_small", lambda subject: (("size", 16),))
     found = climb(copy, Taxonomy(), budget=4)
@@ -215,6 +231,23 @@ def test_an_extended_session_holds_generated_inputs_like_any_other(copy, climbed
     assert invoke(["explain", min(killed), str(copy.root), "--json"]) == 0
     explained = json.loads(capsys.readouterr().out.split("\n}\n")[1] + "\n}")
     assert GENERATED in {killer["group"] for killer in explained["data"]["killers"]}
+
+
+def test_a_suite_says_that_nothing_is_held_out_to_inputs_of_a_rung_that_was_told(
+    copy, climbed, capsys
+):
+    extend([copy], climbed)
+    (plan,) = Session.open(copy.root).plans()
+    told = sum(record["id"].startswith("search/") for record in plan["inputs"])
+    assert told and invoke(["suite", str(copy.root)]) == 0
+    assert f"{told} of the fit inputs were made by a generator that was told" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_the_rungs_that_are_told_of_mutants_are_those_that_are_not_blind(tmp_path):
+    made = generators(NAMES, lambda: lambda name, prompt: Answer(""), tmp_path)
+    assert {one.name for one in made if not one.blind} == TOLD
 
 
 def test_extending_again_changes_nothing(copy, climbed):
@@ -259,6 +292,14 @@ def test_the_command_prints_rungs_beside_the_published_ones(session, climbed):
     assert f"{climbed.survivors} survivors of kernelbench-v0.1" in text
 
 
+def test_without_survivors_no_shares_of_them_are_printed(climbed):
+    console = Console(width=200, record=True)
+    print_ladder(console, replace(climbed, survivors=0))
+    assert "by reason" not in console.export_text()
+    print_ladder(console, climbed)
+    assert "by reason" in console.export_text()
+
+
 def test_the_command_gives_its_json(session, capsys):
     arguments = ["ladder", str(session.root), "--rung", "r0", "--budget", "1", "--jobs", "1"]
     assert invoke([*arguments, "--json"]) == 0
@@ -273,6 +314,11 @@ def test_a_rung_of_a_model_without_an_endpoint_is_a_usage_error(session, capsys,
         monkeypatch.delenv(name, raising=False)
     assert invoke(["ladder", str(session.root), "--rung", "r2"]) == 1
     assert "no language model is named" in capsys.readouterr().err
+
+
+def test_a_seed_that_no_generator_of_numbers_takes_is_a_usage_error(session, capsys):
+    assert invoke(["ladder", str(session.root), "--seed", str(10**20)]) == 1
+    assert "--seed" in capsys.readouterr().err
 
 
 def test_an_unknown_rung_is_a_usage_error(session, capsys):

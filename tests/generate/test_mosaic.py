@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kernelassay.errors import UsageError
 from kernelassay.input_values import MOSAIC, named_transform, transformed
+from kernelassay.problem import read_problem
 from kernelassay.synthesis.generate.mosaic import Mosaic
 from kernelassay.synthesis.generate.settling import mosaics
 from kernelassay.synthesis.generate.target import SAME_SIGN, SIGN_MIXED, Kernel, Target, spec
@@ -67,6 +68,20 @@ def test_of_each_kind_the_first_is_added_that_leaves_the_whole_precise():
     assert made == spec("m", 1, "sign-mixed~ramp~official")
 
 
+def test_a_mosaic_has_no_parts_that_no_slice_has_the_values_of(tmp_path):
+    """A row of numbers is one slice: a name of several parts would tell of values not there."""
+    text = "import torch\nN = {}\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+    text += "        return x * 2\ndef get_inputs():\n    return [torch.rand({})]\n"
+    text += "def get_init_inputs():\n    return []\n"
+    kinds = (("sign-mixed",), ("ramp",), ("official",), ("ties",))
+    for shape, parts in (("N", 1), ("N, 7", 3)):
+        path = tmp_path / f"p{parts}.py"
+        path.write_text(text.format(3, shape))
+        one = read_problem(path)
+        (made,) = run_task(mosaics, one, [spec("m", 1, "official")], kinds, 1)
+        assert len(made.transform.split(MOSAIC)) == parts
+
+
 def target(objection):
     kernel = Kernel("k00", "matmul", ("aten.mm.default",), "int tile = 32;")
     ceilings = {SIGN_MIXED: 20.0, SAME_SIGN: 1e6}
@@ -79,7 +94,7 @@ def test_parts_that_correct_kernels_object_to_are_left_out_and_counted():
 
     proposal = Mosaic().propose(target(objection), 2, 1)
     assert len(proposal.specs) == 2
-    assert proposal.failures == {"correct kernels objected": 2}
+    assert proposal.failures == {"correct kernels objected": 2}  # one kind of each
     for made in proposal.specs:
         parts = made.transform.split(MOSAIC)
         assert len(parts) > 2 and not any("edge-spikes" in part for part in parts)

@@ -37,6 +37,7 @@ from kernelassay.synthesis.generate.target import (
     named,
     spec,
 )
+from kernelassay.synthesis.pool import spoiled
 from kernelassay.tasks import run_task
 
 UP_TO = 1e6
@@ -87,10 +88,13 @@ class Bed:
         if unit.rejected:
             return Tried(made, record, unit.rejected)
         matrix = self._matrix(record, (*unit.fixed, *unit.cells))
-        rejects = matrix.rejected_by(self.protocol)[:, 0]
+        rejected, unknown = matrix.rejected_by(self.protocol), matrix.open_to(self.protocol)
+        rejects = rejected[:, 0]
+        spoils = spoiled(matrix, record["id"], rejected, unknown)
         fit = proven = np.zeros_like(rejects)
         if record["valid"]:
-            fit = ~np.isnan(matrix.row_limits(self.limit)[:, 0])
+            if not spoils:
+                fit = ~np.isnan(matrix.row_limits(self.limit)[:, 0])
             proven = matrix.killing(self.tolerance)[:, 0]
         infected = matrix.columns["infected"][:, 0] == 1
 
@@ -100,7 +104,7 @@ class Bed:
         return Tried(
             spec=made,
             record=record,
-            objection=str(record["reason"]) or self._unfit(record),
+            objection=str(record["reason"]) or self._unfit(record) or spoils,
             killed=those(rejects & fit),
             falsely=those(rejects & ~fit),
             witnessed=those(proven),

@@ -76,7 +76,7 @@ class Endpoint:
             raise UsageError(
                 "no language model is named",
                 hint=f"set {BASE_URL} or {KEY}, and {MODEL}; or give --replay DIR with recorded"
-                " answers; or use a rung that needs none: r0, taxonomy, search",
+                " answers; or use a rung that needs none: r0, taxonomy, mosaic, search",
             )
         try:
             from openai import OpenAI

@@ -35,10 +35,14 @@ class Mosaic:
         refused = 0
         for one in made:
             left = _borne(one, target)
-            refused += left != one
+            refused += _parts(one) - _parts(left)
             if left is not None:
                 chosen.append(left)
         return Proposal(tuple(dict.fromkeys(chosen)), {OBJECTED: refused} if refused else {})
+
+
+def _parts(made: InputSpec | None) -> int:
+    return len(made.transform.split(MOSAIC)) if made is not None else 0
 
 
 def _borne(made: InputSpec, target: Target) -> InputSpec | None:

@@ -16,6 +16,8 @@ from kernelassay.synthesis.generate.target import Generator
 from kernelassay.synthesis.generate.taxonomy import Taxonomy
 
 DEFAULT = ("r0", "taxonomy", "search")
+TOLD = frozenset({f"r{WHITE_BOX}", Search.name})
+"""The rungs that are not blind."""
 NAMES = ("r0", "r1", "r2", "r3", "taxonomy", "mosaic", "search")
 
 

@@ -12,8 +12,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from kernelassay.analysis.mechanism import MASKED, NOT_INFECTED
 from kernelassay.inputs import InputSpec
+from kernelassay.synthesis import cover
 from kernelassay.synthesis.generate.geometry import edges, numbers, one_large, spread
 from kernelassay.synthesis.generate.point import Point
 from kernelassay.synthesis.generate.settling import settled, settled_each
@@ -34,9 +37,9 @@ CELLS = 120
 ROUND = 8
 """Points tried together from the best of one survivor."""
 FIRST = 6
+"""Sizes that the numbers of the changed lines are given at first."""
 PLAYBOOK = 12
 """Inputs of the blind playbook that the search begins with."""
-"""Points that a reason to survive, or a changed line, is given at first."""
 LARGEST = 2048
 
 Score = tuple[bool, float]
@@ -84,13 +87,10 @@ def covering(tested: Sequence[Tried], count: int, goal: Goal = killed) -> tuple[
 
     Inputs that get nobody are left out.
     """
-    left = frozenset(name for one in tested for name in goal(one))
-    chosen: list[InputSpec] = []
-    while left and len(chosen) < count:
-        best = max(tested, key=lambda one: len(goal(one) & left))
-        chosen.append(best.spec)
-        left -= goal(best)
-    return tuple(chosen)
+    got = [goal(one) for one in tested]
+    names = sorted(frozenset[str]().union(*got))
+    hits = np.array([[name in some for some in got] for name in names], dtype=bool)
+    return tuple(tested[at].spec for at in cover.greedy(hits.reshape(len(names), len(got)), count))
 
 
 class _Hunt:

@@ -15,7 +15,7 @@ from kernelassay.execute.sandbox import run_limited
 from kernelassay.input_shapes import fitting
 from kernelassay.input_trials import Trying
 from kernelassay.input_values import MOSAIC
-from kernelassay.inputs import InputSpec
+from kernelassay.inputs import InputSpec, digest
 from kernelassay.problem import MODEL_SEED, Problem, load
 from kernelassay.synthesis.generate.target import Wish, named
 
@@ -51,7 +51,8 @@ def mosaics(
     """At the sizes of each of some inputs, a mosaic of as many kinds of values as references bear.
 
     Of each kind, given as transforms from the most telling to the mildest, the first is added that
-    leaves the whole precise. Raises as :func:`settled`.
+    leaves the whole precise. Kinds end where no slice is left for another. Raises as
+    :func:`settled`.
     """
     return _limited(_mosaics, problem, tuple(grounds), tuple(kinds), count)
 
@@ -97,6 +98,11 @@ class _Settling:
         except KernelassayError:  # not even drawn at these sizes
             return False
 
+    def same(self, one: InputSpec, other: InputSpec) -> bool:
+        """Whether two inputs have the same values."""
+        first, second = (self.trying.values(spec) for spec in (one, other))
+        return digest(first) == digest(second)
+
 
 def _settle(
     problem: Problem, wishes: Sequence[Wish], count: int
@@ -130,6 +136,8 @@ def _mosaics(
             break
         parts: tuple[str, ...] = ()
         for kind in kinds:
+            if parts and settling.same(_with(ground, parts), _with(ground, (*parts, kind[0]))):
+                break
             tries = ((*parts, one) for one in kind if one not in parts)
             whole = (t for t in tries if settling.suits(_with(ground, t)))
             parts = next(whole, parts)
