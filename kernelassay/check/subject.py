@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import mmap
 import os
 import shutil
@@ -171,7 +172,7 @@ class Subject:
             "instance": instance or prepared.build.key,
             "inputs": encoded,
             "tensors": [h.head(o) for h, o in zip(tensors, offsets, strict=True)],
-            "seed": prepared.spec.seed,
+            "seed": own_seed(prepared, number),
             "draws": prepared.draws,
             "fill": FILLS[number - 1],
             "sizes": [one.nbytes for one in expected],
@@ -273,8 +274,8 @@ class Subject:
         try:
             said = [(str(o["dtype"]), tuple(map(int, o["shape"])), str(o["device"]))
                     for o in head["outputs"]]  # fmt: skip
-            notes = tuple(str(note)[:200] for note in head["notes"])[:8]
-        except (KeyError, TypeError, ValueError):
+            notes = tuple(_printable(str(note)) for note in list(head["notes"])[:8])
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self._lost(Failure("breaks-protocol", "an answer without outputs")) from None
         if len(said) != len(expected):
             detail = f"returns {len(said)} tensors, not {len(expected)}"
@@ -324,9 +325,21 @@ class Subject:
 _SAID = frozenset(
     {
         "does-not-import", "does-not-build", "raises", "out-of-memory", "no-tensor", "no-values",
-        "other-parameters",
+        "other-parameters", "wrong-count",
     }
 )  # fmt: skip
+
+
+def own_seed(prepared: Prepared, number: int) -> int:
+    """The seed for what a candidate draws itself.
+
+    Where the reference draws too, it is the reference's. Elsewhere it tells nothing: with an
+    input's own seed a candidate could draw the input again, and know that it is being judged.
+    """
+    if prepared.draws:
+        return prepared.spec.seed
+    name = f"{prepared.spec.seed}/{prepared.spec.id}/{number}"
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
 
 
 def _sealed_memory(size: int) -> int:
