@@ -1,12 +1,16 @@
 """``kernelassay check``, end to end."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
+from kernelassay.check import CheckOptions, Verdict, replay
+from kernelassay.check.replay import Recorded
 from kernelassay.cli import invoke
 from kernelassay.inputs import InputSpec
+from tests.check.conftest import suite_problem
 
 BRIEF = ("--battery", "brief")
 RIGHT = """
@@ -108,6 +112,36 @@ def test_a_wrong_one_is_rejected_with_place_pattern_and_smallest_input_and_repla
     code, _, err = run(capsys, "--replay", kept)
     assert code == 3
     assert "differs in position" in err
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"candidate": {"name": "c.py", "source": 3, "digest": ""}},
+        {"candidate": []},
+        {"problem": None},
+        {"options": {"device": "tpu"}},
+        {"options": {"given": [3]}},
+        {"verdict": [1]},
+        {"schema": "kernelassay/plan"},
+    ],
+    ids=str,
+)
+def test_a_replay_file_of_another_form_is_told(file, tmp_path, capsys, changed):
+    kept, candidate = tmp_path / "kept.json", Path(file("c.py", RIGHT))
+    options = CheckOptions(seed=3)
+    recorded = Recorded.of(candidate, suite_problem("suite/relu"), options)
+    verdict = Verdict("suite/relu", "", "c.py", "", 3, None, (), (), 0, 0.0, (), ())
+    replay.write(kept, recorded, verdict)
+    assert replay.read(kept).options == options
+    data = json.loads(kept.read_text())
+    for name, value in changed.items():
+        both = isinstance(value, dict) and name == "options"
+        data[name] = {**data[name], **value} if both else value
+    kept.write_text(json.dumps(data))
+    code, _, err = run(capsys, "--replay", str(kept))
+    assert code == 1
+    assert "is no" in err
 
 
 def test_inputs_of_a_suite_file_take_the_place_of_the_battery(file, capsys):
