@@ -124,7 +124,7 @@ class Subject:
             self._launch(job)
         finally:
             os.close(memory)
-        head = self._next(time.monotonic() + START_SECONDS)
+        head = self._next(START_SECONDS)
         self.fences = tuple(head.get("fences", ()))
         self._ask({"do": "load"}, self.seconds.build)
 
@@ -238,12 +238,11 @@ class Subject:
             raise FailedError(Failure("ends", "its process is gone"), fatal=True)
         self._number += 1
         frame = wire.pack({"number": self._number, **request}, blobs)
-        deadline = time.monotonic() + seconds
         try:
             wire.send(self._requests, frame)
         except wire.ClosedError:
             raise self._died() from None
-        head = self._next(deadline)
+        head = self._next(seconds)
         if head.get("number") != self._number:
             raise self._lost(Failure("breaks-protocol", "answers what it was not asked"))
         if "failed" in head:
@@ -253,12 +252,12 @@ class Subject:
             raise FailedError(Failure(reason, said), fatal=False)
         return head
 
-    def _next(self, deadline: float) -> dict[str, Any]:
+    def _next(self, seconds: float) -> dict[str, Any]:
         try:
-            head: dict[str, Any] = self._source.head(deadline)
+            head: dict[str, Any] = self._source.head(time.monotonic() + seconds)
             return head
         except wire.SilentError:
-            raise self._lost(Failure("hangs", "gave no answer in time")) from None
+            raise self._lost(Failure("hangs", f"gave no answer within {seconds:g} s")) from None
         except wire.BrokenFrameError as error:
             raise self._lost(Failure("breaks-protocol", _printable(str(error)))) from None
         except wire.ClosedError:
