@@ -179,6 +179,14 @@ def _ties(x: torch.Tensor, source: Source) -> torch.Tensor:
     return values
 
 
+def _tail_reversed(x: torch.Tensor, source: Source) -> torch.Tensor:
+    """The ends, the first half, and what no order changes, as sums and extremes, stay."""
+    made = x.flatten().clone()
+    half = made.numel() // 2
+    made[half:-1] = made[half:-1].flip(0)
+    return made.reshape(x.shape)
+
+
 def _whole_numbers(x: torch.Tensor, source: Source) -> torch.Tensor:
     return source.integers(-4, 5, x).to(torch.float32)
 
@@ -228,6 +236,7 @@ _ALL = (
     Transform("wide", "magnitudes from 2^-20 to 2^21, evenly by exponent", _wide),
     Transform("sorted-descending", "both signs, rows in falling order", _descending),
     Transform("ties", "few distinct values, extremes more than once", _ties),
+    Transform("tail-reversed", "the drawn values, the second half in reverse", _tail_reversed),
     Transform("ones", "one everywhere", lambda x, source: torch.ones_like(x)),
     Transform("whole-numbers", "small whole numbers of both signs", _whole_numbers),
     Transform("uniform-9", "uniform in [-9, 9)", _uniform(9.0)),

@@ -27,6 +27,7 @@ from kernelassay.draws import drawing
 
 MODULE = "candidate"
 _DETAIL = 500
+_KEPT_BYTES = 64 << 20
 _DESCRIPTORS = 1 << 20
 _M_PERTURB = -6
 _POLL_SECONDS = 0.05
@@ -134,6 +135,14 @@ class _Instance:
     parameters: dict[str, torch.Tensor]
     kept: list[torch.Tensor] = field(default_factory=list)
 
+    def keep(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Hold outputs, so that their memory is not handed out again; the oldest go first."""
+        self.kept += outputs
+        size = sum(one.numel() * one.element_size() for one in self.kept)
+        while size > _KEPT_BYTES and len(self.kept) > 2 * len(outputs):
+            oldest = self.kept.pop(0)
+            size -= oldest.numel() * oldest.element_size()
+
 
 class FailureError(Exception):
     """What a candidate did instead of its work; ``kind`` is a reason of a verdict."""
@@ -202,8 +211,11 @@ class _Server:
                 if self._job.device != "cpu":
                     model = model.to(self._job.device)
             named = getattr(model, "named_parameters", None)
-            found = dict(named()) if callable(named) else {}
-            parameters = {name: value.detach().clone() for name, value in found.items()}
+            with _blamed("does-not-build"):
+                found = dict(named()) if callable(named) else {}
+                parameters = {
+                    name: value.detach().clone() for name, value in found.items() if _is_made(value)
+                }
         self._instances[head["instance"]] = _Instance(model, parameters)
         return {"built": True}, []
 
@@ -223,11 +235,14 @@ class _Server:
             if self._job.device != "cpu":
                 with _blamed("raises"):
                     torch.cuda.synchronize()
-        outputs = _outputs(found)
-        notes = _sharing(outputs, tensors, instance)
-        instance.kept = [*instance.kept[-len(outputs) :], *outputs]
         heads, data = [], []
         with torch.no_grad(), _blamed("no-values"):
+            outputs = _outputs(found)
+            if len(outputs) != len(head["sizes"]):
+                wanted = f"returns {len(outputs)} tensors, not {len(head['sizes'])}"
+                raise FailureError("wrong-count", wanted)
+            notes = _sharing(outputs, tensors, instance)
+            instance.keep(outputs)
             for output in outputs:
                 heads.append(
                     {
@@ -326,7 +341,7 @@ def _outputs(found: Any) -> list[torch.Tensor]:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    held = tensor.cpu().contiguous()
+    held = tensor.cpu().resolve_conj().resolve_neg().contiguous()
     return ctypes.string_at(held.data_ptr(), held.numel() * held.element_size())
 
 
@@ -339,7 +354,7 @@ def _sharing(
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
     groups = {
         "shares-input": list(inputs),
-        "shares-parameter": [p.detach() for p in parameters.values()] + buffers,
+        "shares-parameter": [p.detach() for p in (*parameters.values(), *buffers) if _is_made(p)],
         "shares-earlier-output": instance.kept,
     }
     try:
@@ -356,6 +371,11 @@ def _sharing(
     except RuntimeError as error:
         raise FailureError("no-values", _said(error)) from None
     return notes
+
+
+def _is_made(value: torch.Tensor) -> bool:
+    """Whether a parameter has memory already: a lazy one gets it in the first forward."""
+    return not torch.nn.parameter.is_lazy(value)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelassay.inputs import InputSpec, has_parameters
 from kernelassay.problem import Problem
@@ -22,12 +23,14 @@ def fresh_seed() -> int:
 def hidden_inputs(
     problem: Problem, seed: int, *, shapes: bool, count: int = len(_VALUES)
 ) -> tuple[InputSpec, ...]:
-    """Inputs with fresh seeds: drawn values, dense ones, other parameters, and other sizes.
+    """Inputs with fresh seeds: drawn values and like ones, dense ones, other parameters and sizes.
 
     With ``shapes`` two are of sizes that ``seed`` chooses; those that do not run are refused later.
     """
     source = random.Random(seed)
     found = [_spec(source, f"{index}/{name}", name) for index, name in enumerate(_VALUES[:count])]
+    # Like the first in its ends, first half, sum and extremes: for results that are kept by those.
+    found.append(replace(found[0], id=f"{HIDDEN}/alike", transform="tail-reversed"))
     if has_parameters(problem):
         for index in range(2):
             parameters = f"seeded:{source.randrange(_SEEDS)}"

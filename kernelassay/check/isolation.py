@@ -40,6 +40,7 @@ _RIGHTS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
 _SCOPES = 0b11  # abstract sockets, signals
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
+_SHARED = ("shm", "mqueue")
 _DEEPEST = 6
 
 
@@ -132,11 +133,17 @@ def confine_files(
     try:
         for path in _without(readable, hidden):
             _allow(c, ruleset, path, rights & _READ)
-        for path in (*writable, Path("/dev")):
+        for path in (*writable, *_devices()):
             _allow(c, ruleset, path, rights)
         return (FILES,) if c.syscall(_RESTRICT_SELF, ruleset, 0) == 0 else ()
     finally:
         os.close(ruleset)
+
+
+def _devices() -> list[Path]:
+    """What lies in /dev but shared memory: files there would outlive the candidate."""
+    found = sorted(Path("/dev").iterdir())
+    return [path for path in found if path.name not in _SHARED and not path.is_symlink()]
 
 
 class _Beneath(ctypes.Structure):

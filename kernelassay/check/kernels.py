@@ -1,7 +1,8 @@
 """A CUDA file as a candidate: its device code alone runs, on the CPU executor, under its checks.
 
 Host code of the file is never run. Outputs begin as NaN between guard zones, every access is
-checked, and the second run takes the threads in another order.
+checked, and the second run takes the threads in another order. A header may skip inputs, but none
+of the hidden ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from kernelassay import cell
+from kernelassay.check.draws import HIDDEN
 from kernelassay.check.processes import context, run_kernel
 from kernelassay.check.subject import Seconds
 from kernelassay.check.values import (
@@ -117,6 +119,9 @@ class KernelSubject:
         reply = self._receive(self._seconds.run)
         if isinstance(reply, UnsupportedError):
             raise NotForItError(str(reply))
+        if isinstance(reply, ToolchainError):  # there is a compiler: what it made does not load
+            self.close()
+            raise FailedError(Failure("does-not-build", str(reply)), fatal=True)
         if isinstance(reply, KernelassayError):
             raise reply
         assert isinstance(reply, Ran)
@@ -217,7 +222,7 @@ class _Bench:
         from kernelassay.execute.outputs import other_order, without
         from kernelassay.plan import skipped
 
-        if skipped(spec, self._skip):
+        if spec.group != HIDDEN and skipped(spec, self._skip):
             raise UnsupportedError("the kernel's header skips it")
         prepared = self._prepared(spec)
         order = spec.order if number == 1 else other_order(spec.order)

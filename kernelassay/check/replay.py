@@ -120,7 +120,9 @@ def read(path: Path, kernelbench: Path | None = None) -> Recorded:
         options["limits"] = Limits(**options["limits"])
         options["seconds"] = Seconds(**options["seconds"])
         candidate = _candidate(data["candidate"])
-        made, essence = {"problem": data["problem"]}, dict(data["verdict"])
+        made, essence = {"problem": dict(data["problem"])}, dict(data["verdict"])
+        if options["device"] not in ("cpu", "cuda"):
+            raise ValueError(f"there is no device {options['device']!r}")
         chosen = replace(CheckOptions(), **options)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
@@ -131,7 +133,10 @@ def read(path: Path, kernelbench: Path | None = None) -> Recorded:
 
 def _candidate(record: Mapping[str, Any]) -> Candidate:
     """A ``ModelNew`` file from the record itself; a CUDA file, which may include others, anew."""
-    candidate = Candidate(record["name"], record["source"])
+    name, source = record["name"], record["source"]
+    if not (isinstance(name, str) and isinstance(source, str)):
+        raise TypeError("the candidate's name and source are no texts")
+    candidate = Candidate(name, source)
     path = Path(candidate.name)
     if path.suffix != ".cu":
         return candidate

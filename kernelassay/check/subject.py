@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import mmap
 import os
 import shutil
@@ -123,7 +124,7 @@ class Subject:
             self._launch(job)
         finally:
             os.close(memory)
-        head = self._next(time.monotonic() + START_SECONDS)
+        head = self._next(START_SECONDS)
         self.fences = tuple(head.get("fences", ()))
         self._ask({"do": "load"}, self.seconds.build)
 
@@ -171,7 +172,7 @@ class Subject:
             "instance": instance or prepared.build.key,
             "inputs": encoded,
             "tensors": [h.head(o) for h, o in zip(tensors, offsets, strict=True)],
-            "seed": prepared.spec.seed,
+            "seed": own_seed(prepared, number),
             "draws": prepared.draws,
             "fill": FILLS[number - 1],
             "sizes": [one.nbytes for one in expected],
@@ -237,12 +238,11 @@ class Subject:
             raise FailedError(Failure("ends", "its process is gone"), fatal=True)
         self._number += 1
         frame = wire.pack({"number": self._number, **request}, blobs)
-        deadline = time.monotonic() + seconds
         try:
             wire.send(self._requests, frame)
         except wire.ClosedError:
             raise self._died() from None
-        head = self._next(deadline)
+        head = self._next(seconds)
         if head.get("number") != self._number:
             raise self._lost(Failure("breaks-protocol", "answers what it was not asked"))
         if "failed" in head:
@@ -252,12 +252,12 @@ class Subject:
             raise FailedError(Failure(reason, said), fatal=False)
         return head
 
-    def _next(self, deadline: float) -> dict[str, Any]:
+    def _next(self, seconds: float) -> dict[str, Any]:
         try:
-            head: dict[str, Any] = self._source.head(deadline)
+            head: dict[str, Any] = self._source.head(time.monotonic() + seconds)
             return head
         except wire.SilentError:
-            raise self._lost(Failure("hangs", "gave no answer in time")) from None
+            raise self._lost(Failure("hangs", f"gave no answer within {seconds:g} s")) from None
         except wire.BrokenFrameError as error:
             raise self._lost(Failure("breaks-protocol", _printable(str(error)))) from None
         except wire.ClosedError:
@@ -273,8 +273,8 @@ class Subject:
         try:
             said = [(str(o["dtype"]), tuple(map(int, o["shape"])), str(o["device"]))
                     for o in head["outputs"]]  # fmt: skip
-            notes = tuple(str(note)[:200] for note in head["notes"])[:8]
-        except (KeyError, TypeError, ValueError):
+            notes = tuple(_printable(str(note)) for note in list(head["notes"])[:8])
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self._lost(Failure("breaks-protocol", "an answer without outputs")) from None
         if len(said) != len(expected):
             detail = f"returns {len(said)} tensors, not {len(expected)}"
@@ -324,9 +324,21 @@ class Subject:
 _SAID = frozenset(
     {
         "does-not-import", "does-not-build", "raises", "out-of-memory", "no-tensor", "no-values",
-        "other-parameters",
+        "other-parameters", "wrong-count",
     }
 )  # fmt: skip
+
+
+def own_seed(prepared: Prepared, number: int) -> int:
+    """The seed for what a candidate draws itself.
+
+    Where the reference draws too, it is the reference's. Elsewhere it tells nothing: with an
+    input's own seed a candidate could draw the input again, and know that it is being judged.
+    """
+    if prepared.draws:
+        return prepared.spec.seed
+    name = f"{prepared.spec.seed}/{prepared.spec.id}/{number}"
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
 
 
 def _sealed_memory(size: int) -> int:

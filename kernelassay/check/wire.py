@@ -148,7 +148,7 @@ class Source:
             raise BrokenFrameError(f"a head of {length} bytes")
         try:
             head = json.loads(self.bytes(length, deadline))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BrokenFrameError(f"a head that is no JSON: {error}") from None
         if not isinstance(head, dict):
             raise BrokenFrameError("a head that is no object")

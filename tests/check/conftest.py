@@ -12,11 +12,15 @@ def suite_problem(name):
     return next(problem for problem in suite_problems() if problem.id == name)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def softmax():
     """A checker of the suite's softmax with small limits."""
     options = CheckOptions(
-        seed=SEED, limits=Limits(memory_bytes=1 << 30), seconds=Seconds(build=20.0, run=3.0)
+        seed=SEED,
+        battery="brief",
+        limits=Limits(memory_bytes=1 << 30, file_bytes=4 << 20, processes=32),
+        seconds=Seconds(build=20.0, run=3.0),
+        trials=6,
     )
     with Checker(suite_problem("suite/softmax_rows"), options) as checker:
         yield checker

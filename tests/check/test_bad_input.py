@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,7 @@ def test_an_error_that_cannot_be_shown_is_rejected(judged):
 
 
 def test_a_loop_without_end_is_ended(judged):
-    rejected(judged("while True: pass"), "hangs")
+    assert "within 3 s" in rejected(judged("while True: pass"), "hangs").detail
     rejected(judged("time.sleep(1000)"), "hangs")
 
 
@@ -131,10 +131,8 @@ def test_nothing_that_a_candidate_starts_outlives_it(judged, tmp_path):
 
 
 def test_processes_without_end_are_ended(judged):
-    began = time.monotonic()
     forward = "while True:\n    try:\n        os.fork()\n    except OSError:\n        pass"
     assert not judged(forward).accepted
-    assert time.monotonic() - began < 60
 
 
 def test_the_problem_cannot_be_read(judged, softmax):
@@ -163,6 +161,13 @@ def test_what_it_does_to_torch_stays_in_its_process(judged):
         ("torch.softmax(x, dim=1).to('meta')", "no-values"),
         ("torch.softmax(x, dim=1).to_sparse()", "no-values"),
         ("(x, x)", "wrong-count"),
+        ("[x] * 3000", "wrong-count"),
+        ("torch.softmax(x, dim=1).as_subclass(Odd)", "no-values"),
+        ("{'y': torch.softmax(x, dim=1)}", "no-tensor"),
+        ("[[torch.softmax(x, dim=1)]]", "no-tensor"),
+        ("torch.nested.nested_tensor(list(x))", "no-values"),
+        ("torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)", "wrong-dtype"),
+        ("torch.softmax(x, dim=1) + 0j", "wrong-dtype"),
         ("[]", "no-tensor"),
         ("None", "no-tensor"),
         ("torch.softmax(x, dim=1).numpy()", "no-tensor"),
@@ -171,7 +176,11 @@ def test_what_it_does_to_torch_stays_in_its_process(judged):
     ],
 )
 def test_a_result_of_another_kind_is_rejected(judged, result, reason):
-    rejected(judged(f"return {result}"), reason)
+    top = (
+        "class Odd(torch.Tensor):\n    @classmethod\n"
+        "    def __torch_function__(cls, *arguments): raise ValueError('no')"
+    )
+    rejected(judged(f"return {result}", top), reason)
 
 
 def test_the_input_back_as_a_view_is_rejected(judged):
@@ -185,10 +194,56 @@ def test_text_of_a_candidate_reaches_no_terminal_as_it_is(judged):
     assert "\n" not in found.detail
 
 
-def test_the_scratch_folder_is_gone_after_a_verdict(judged):
-    def folders():
-        return {p for base in ("/dev/shm", "/tmp") for p in Path(base).glob("kernelassay-check-*")}
+def test_the_scratch_folder_is_gone_after_a_verdict(judged, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    forward = f"open('kept', 'w').write('x')\nassert os.getcwd().startswith({str(tmp_path)!r})\n"
+    assert judged(forward + RIGHT).accepted
+    assert not list(tmp_path.iterdir())
 
-    before = folders()
-    judged(f"open('kept', 'w').write('x')\n{RIGHT}")
-    assert folders() <= before
+
+def test_nothing_stays_in_shared_memory(judged):
+    name = f"/dev/shm/left-by-{os.getpid()}"
+    verdict = judged(f"open({name!r}, 'w').write('x')\n{RIGHT}")
+    left = Path(name).exists()
+    Path(name).unlink(missing_ok=True)
+    assert verdict.missing or not left
+    assert verdict.missing or "PermissionError" in rejected(verdict, "raises").detail
+
+
+# Replaces the answer by a head of its own, whose number it reads from the frames around it.
+FORGES = """import struct
+frame = sys._getframe()
+while "head" not in frame.f_locals: frame = frame.f_back
+number = frame.f_locals["head"]["number"]
+head = b'{"number": %d, HEAD, "notes": NOTES}' % number
+for n in range(3, 64):
+    try: os.write(n, struct.pack("<I", len(head)) + head)
+    except OSError: pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "notes"),
+    [
+        ('"outputs": [{"dtype": "float32", "shape": [Infinity], "device": "cpu"}]', "[]"),
+        ('"outputs": [{"dtype": "float32", "shape": [NaN], "device": "cpu"}]', "[]"),
+        ('"outputs": [[]]', "[]"),
+        ('"outputs": []', "{}"),
+        ('"outputs": 3', "3"),
+    ],
+)
+def test_a_forged_head_of_another_form_is_rejected(judged, head, notes):
+    forward = FORGES.replace("HEAD", head).replace("NOTES", notes) + RIGHT
+    assert not judged(forward).accepted
+
+
+def test_names_of_parameters_reach_no_terminal_as_they_are(softmax):
+    text = (
+        "import torch\nfrom torch import nn\n"
+        "class ModelNew(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_parameter('a\\x1b[2J', nn.Parameter(torch.ones(3)))\n"
+        "    def forward(self, x):\n        next(self.parameters()).add_(1)\n"
+        "        return torch.softmax(x, dim=1)\n"
+    )
+    found = rejected(softmax.check(Candidate("c", text)), "changes-parameter")
+    assert found.detail == "a [2J"

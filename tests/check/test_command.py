@@ -1,13 +1,18 @@
 """``kernelassay check``, end to end."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
+from kernelassay.check import CheckOptions, Verdict, replay
+from kernelassay.check.replay import Recorded
 from kernelassay.cli import invoke
 from kernelassay.inputs import InputSpec
+from tests.check.conftest import suite_problem
 
+BRIEF = ("--battery", "brief")
 RIGHT = """
 import torch
 from torch import nn
@@ -71,8 +76,8 @@ def test_a_right_candidate_is_accepted_with_what_was_done(file, capsys):
     code, out, _ = run(capsys, file("c.py", RIGHT), "--problem", "suite/relu", "--seed", "3")
     assert code == 0
     assert "on suite/relu: accepted" in out
-    assert "inputs: right on 30 of 30 (5 official" in out
-    assert "runs: 60; seed of the hidden ones: 3" in out
+    assert "inputs: right on 31 of 31 (5 official" in out
+    assert "runs: 62; seed of the hidden ones: 3" in out
     assert "defences: own process" in out
 
 
@@ -81,7 +86,7 @@ def test_a_wrong_one_is_rejected_with_place_pattern_and_smallest_input_and_repla
 ):
     kept = str(tmp_path / "kept.json")
     candidate = file("c.py", WRONG)
-    options = ("--problem", "relu", "--seed", "3", "--replay-file", kept)
+    options = ("--problem", "relu", *BRIEF, "--seed", "3", "--replay-file", kept)
     code, out, _ = run(capsys, candidate, *options, "--json")
     assert code == 2
     found = json.loads(out)
@@ -107,6 +112,36 @@ def test_a_wrong_one_is_rejected_with_place_pattern_and_smallest_input_and_repla
     code, _, err = run(capsys, "--replay", kept)
     assert code == 3
     assert "differs in position" in err
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"candidate": {"name": "c.py", "source": 3, "digest": ""}},
+        {"candidate": []},
+        {"problem": None},
+        {"options": {"device": "tpu"}},
+        {"options": {"given": [3]}},
+        {"verdict": [1]},
+        {"schema": "kernelassay/plan"},
+    ],
+    ids=str,
+)
+def test_a_replay_file_of_another_form_is_told(file, tmp_path, capsys, changed):
+    kept, candidate = tmp_path / "kept.json", Path(file("c.py", RIGHT))
+    options = CheckOptions(seed=3)
+    recorded = Recorded.of(candidate, suite_problem("suite/relu"), options)
+    verdict = Verdict("suite/relu", "", "c.py", "", 3, None, (), (), 0, 0.0, (), ())
+    replay.write(kept, recorded, verdict)
+    assert replay.read(kept).options == options
+    data = json.loads(kept.read_text())
+    for name, value in changed.items():
+        both = isinstance(value, dict) and name == "options"
+        data[name] = {**data[name], **value} if both else value
+    kept.write_text(json.dumps(data))
+    code, _, err = run(capsys, "--replay", str(kept))
+    assert code == 1
+    assert "is no" in err
 
 
 def test_inputs_of_a_suite_file_take_the_place_of_the_battery(file, capsys):
@@ -145,8 +180,9 @@ def test_a_bad_suite_file_is_told(file, capsys, text, code, said):
 def test_other_sizes_are_left_out_on_demand(file, capsys):
     fixed = RIGHT.replace("return", "assert x.shape == (16, 256)\n        return")
     candidate = file("c.py", fixed)
-    assert run(capsys, candidate, "--problem", "relu")[0] == 2
-    code, out, _ = run(capsys, candidate, "--problem", "relu", "--fixed-shapes", "--json")
+    options = ("--problem", "relu", *BRIEF)
+    assert run(capsys, candidate, *options)[0] == 2
+    code, out, _ = run(capsys, candidate, *options, "--fixed-shapes", "--json")
     assert code == 0
     reasons = {one["reason"] for one in json.loads(out)["data"]["refused"]}
     assert reasons == {"other sizes were left out on demand"}
@@ -154,14 +190,14 @@ def test_other_sizes_are_left_out_on_demand(file, capsys):
 
 def test_a_reference_that_is_rejected_as_a_candidate_ends_the_check(file, capsys):
     candidate, problem = file("c.py", RIGHT), file("counts.py", COUNTS)
-    code, _, err = run(capsys, candidate, "--problem", problem)
+    code, _, err = run(capsys, candidate, "--problem", problem, *BRIEF)
     assert code == 3
     assert "the problem's own reference is rejected" in err
 
 
 def test_a_problem_without_a_fit_input_is_told(file, capsys):
     candidate, problem = file("c.py", RIGHT), file("infinite.py", INFINITE)
-    code, _, err = run(capsys, candidate, "--problem", problem)
+    code, _, err = run(capsys, candidate, "--problem", problem, *BRIEF)
     assert code == 4
     assert "the reference is not finite" in err
 
@@ -194,7 +230,7 @@ __global__ void relu(const float* x, float* y, int n) {
     if (i < n) y[i] = fmaxf(x[i], 0.0f);
 }
 """
-    code, out, _ = run(capsys, file("c.cu", text), "--problem", "relu", "--json")
+    code, out, _ = run(capsys, file("c.cu", text), "--problem", "relu", *BRIEF, "--json")
     assert code == 2
     rejection = json.loads(out)["data"]["rejection"]
     assert rejection["reason"] == "unwritten"
@@ -202,11 +238,38 @@ __global__ void relu(const float* x, float* y, int n) {
     assert rejection["smallest"]["shapes"] == [[1, 129]]  # below 128 no block is launched
 
 
+@pytest.mark.parametrize(
+    ("line", "body", "reason"),
+    [
+        ("// kernelassay: skip *", "y[i] = x[i]", "wrong-values"),
+        ('extern "C" __device__ void _exit(int);', "_exit(0)", "does-not-build"),
+        ("", 'asm volatile("exit;")', "does-not-build"),
+    ],
+    ids=["skips what it fails on", "needs what is not there", "leaves the language"],
+)
+def test_a_cuda_file_cannot_choose_its_inputs_nor_leave_the_executor(
+    file, capsys, line, body, reason
+):
+    text = f"""// kernelassay: x = arg0
+// kernelassay: y = out
+// kernelassay: n = x.numel
+// kernelassay: relu<<<(n + 127) / 128, 128>>>(x, y, n)
+{line}
+__global__ void relu(const float* x, float* y, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {{ {body}; }}
+}}
+"""
+    code, out, _ = run(capsys, file("c.cu", text), "--problem", "relu", *BRIEF, "--json")
+    assert code == 2
+    assert json.loads(out)["data"]["rejection"]["reason"] == reason
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("forward", ["return x.cuda()", "import triton_no\n        return x"])
 def test_a_candidate_that_needs_a_device_is_no_wrong_one(file, capsys, forward):
     text = RIGHT.replace("return torch.relu(x)", forward).replace("triton_no", "triton.no")
-    code, _, err = run(capsys, file("c.py", text), "--problem", "relu")
+    code, _, err = run(capsys, file("c.py", text), "--problem", "relu", *BRIEF)
     assert code == 1
     assert "needs what is not here" in err
     code, _, err = run(capsys, file("c.py", RIGHT), "--problem", "relu", "--executor", "cuda")

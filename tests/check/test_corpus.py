@@ -1,5 +1,7 @@
 """The corpus of cheats and correct kernels has the verdicts that it states."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from kernelassay.cheats import corpus
@@ -7,21 +9,37 @@ from kernelassay.check import Checker, CheckOptions
 from kernelassay.check.replay import Recorded
 from tests.check.conftest import SEED, suite_problem
 
-ENTRIES = [entry for entry in corpus() if not entry.needs]
+ENTRIES = sorted(
+    (entry for entry in corpus() if not entry.needs), key=lambda entry: (entry.problem, entry.id)
+)
 
 
 @pytest.fixture(scope="module")
-def checker(request):
-    with Checker(suite_problem(request.param), CheckOptions(seed=SEED, trials=0)) as made:
-        yield made
+def checkers():
+    """A checker for each problem; the one before is closed, as entries come by problem."""
+    with ExitStack() as stack:
+        made = {}
+
+        def checker(name):
+            if name not in made:
+                stack.close()
+                made.clear()
+                options = CheckOptions(seed=SEED, trials=0)
+                made[name] = stack.enter_context(Checker(suite_problem(name), options))
+            return made[name]
+
+        yield checker
 
 
 @pytest.mark.parametrize(
-    ("checker", "entry"),
-    [pytest.param(entry.problem, entry, id=entry.id) for entry in ENTRIES],
-    indirect=["checker"],
+    "entry",
+    [
+        pytest.param(entry, id=entry.id, marks=pytest.mark.xdist_group(f"check {entry.problem}"))
+        for entry in ENTRIES
+    ],
 )
-def test_cheats_are_caught_by_the_defence_they_name_and_nothing_else_is(checker, entry):
+def test_cheats_are_caught_by_the_defence_they_name_and_nothing_else_is(checkers, entry):
+    checker = checkers(entry.problem)
     candidate = Recorded.of(entry.path, checker.problem, checker.options).candidate
     verdict = checker.check(candidate)
     if entry.is_cheat:

@@ -66,7 +66,14 @@ def test_a_frame_arrives_as_it_was_sent(pipe):
 
 
 @pytest.mark.parametrize(
-    "data", [b"\xff\xff\xff\xff", b"\x02\x00\x00\x00[]", b"\x02\x00\x00\x00{]"]
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x02\x00\x00\x00[]",
+        b"\x02\x00\x00\x00{]",
+        b"\x00\x80\x00\x00" + b"[" * 0x8000,
+    ],
+    ids=["too long", "no object", "no JSON", "too deep"],
 )
 def test_what_is_no_frame_is_told(pipe, data):
     read, write = pipe
