@@ -3,7 +3,7 @@
 import pytest
 
 from kernelassay.inputs import InputSpec
-from kernelassay.plan import _skipped
+from kernelassay.plan import skipped
 from tests.user.problems import problem_text
 
 SOFTMAX = problem_text("return torch.softmax(x, dim=1)")
@@ -346,8 +346,8 @@ def test_a_kernel_as_projects_write_it_is_admitted(kind, desk, tmp_path):
 
 def test_skip_means_an_input_by_its_id_and_values_at_all_sizes():
     huge = InputSpec("batch=33/huge-3e5/redrawn", "shape", 1, "huge-3e5", (("batch", 33),))
-    assert _skipped(huge, ["huge-*"]) and _skipped(huge, ["batch=33/*"])
-    assert not _skipped(huge, ["large-*", "batch=3/*", "official"])
+    assert skipped(huge, ["huge-*"]) and skipped(huge, ["batch=33/*"])
+    assert not skipped(huge, ["large-*", "batch=3/*", "official"])
 
 
 def refused(desk, folder, kernel, problem=DOUBLE, **options):
