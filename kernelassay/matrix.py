@@ -45,11 +45,6 @@ class ProblemMatrix:
         """The problem's id."""
         return str(self.plan["problem"]["id"])
 
-    @property
-    def narrow_outputs(self) -> tuple[str, ...]:
-        """The dtypes of outputs that are narrower than float32."""
-        return tuple(self.plan.get("narrow_outputs", ()))
-
     @cached_property
     def index(self) -> Mapping[str, int]:
         """Row of each candidate."""
@@ -88,7 +83,7 @@ class ProblemMatrix:
 
     def rule_of(self, protocol: Protocol) -> AcceptanceRule:
         """The acceptance rule of a protocol for this problem's outputs."""
-        return protocol.rule_for(self.narrow_outputs)
+        return protocol.rule_in(self.plan)
 
     def rejected_by(self, protocol: Protocol) -> Bools:
         """Measured cells that a protocol's rule does not pass, lost and open ones left out.

@@ -188,13 +188,15 @@ def _scorable(
     matrices: Sequence[ProblemMatrix], protocols: Sequence[Protocol]
 ) -> tuple[list[Protocol], dict[str, str]]:
     """The protocols that can be scored on every problem; why others cannot, on the first."""
-    aside = {protocol.name: fitting(matrices, protocol)[1] for protocol in protocols}
-    not_scored = {
-        name: "; ".join(f"{problem}: {why}" for problem, why in list(found.items())[:1])
-        for name, found in aside.items()
-        if found
-    }
-    left = [protocol for protocol in protocols if protocol.name not in not_scored]
+    left: list[Protocol] = []
+    not_scored: dict[str, str] = {}
+    for protocol in protocols:
+        _, aside = fitting(matrices, protocol)
+        if aside:
+            problem, why = next(iter(aside.items()))
+            not_scored[protocol.name] = f"{problem}: {why}"
+        else:
+            left.append(protocol)
     if not left:
         raise SessionError(
             f"the session can score no protocol on all problems: {next(iter(not_scored.values()))}",

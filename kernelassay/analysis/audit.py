@@ -176,7 +176,7 @@ def audit_sessions(
         scores=scores,
         aside={one.score.protocol: one.aside for one in found if one.aside},
         not_scored=not_scored,
-        common=common_ground(matrices, facts, [one.protocol for one in found]),
+        common=common_ground(matrices, facts, [(one.protocol, one.aside) for one in found]),
         vacuous={one.score.protocol: one.vacuous for one in found},
         survivors={
             name: {reason: found.all.mechanisms[reason].count for reason in MECHANISMS}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelassay.analysis.ground import Candidates, Ground, fitting, rejected, shared
+from kernelassay.analysis.ground import Candidates, Ground, rejected, shared
 from kernelassay.analysis.score import MutantFacts, ProtocolScore, Share, bootstrap
 from kernelassay.analysis.verdicts import rejected_relaxed
 from kernelassay.matrix import ProblemMatrix
@@ -51,26 +51,28 @@ def _totals(score: ProtocolScore | CommonScore) -> tuple[int, int, int]:
 def common_ground(
     matrices: Sequence[ProblemMatrix],
     facts: Iterable[MutantFacts],
-    protocols: Sequence[Protocol],
+    protocols: Sequence[tuple[Protocol, Mapping[str, str]]],
 ) -> Common | None:
     """Several protocols on one denominator; ``None`` for fewer than two, or if no mutant is left.
 
-    Raises as :func:`verdicts.rejects`.
+    Each protocol comes with the problems that it cannot be scored on, as :func:`fitting` tells
+    them. Raises as :func:`verdicts.rejects`.
     """
     aside: dict[str, str] = {}
-    for protocol in protocols:
-        for problem, why in fitting(matrices, protocol)[1].items():
+    for protocol, problems in protocols:
+        for problem, why in problems.items():
             aside.setdefault(problem, f"{protocol.name}: {why}")
     fit = [matrix for matrix in matrices if matrix.problem not in aside]
-    unfair = {key for protocol in protocols for key in rejected_relaxed(fit, protocol)}
-    found = shared(fit, (), facts, protocols, unfair)
+    alone = [protocol for protocol, _ in protocols]
+    unfair = {key for protocol in alone for key in rejected_relaxed(fit, protocol)}
+    found = shared(fit, (), facts, alone, unfair)
     if len(protocols) < 2 or not found.mutants:
         return None
     return Common(
         problems=len(fit),
         aside=aside,
         left_out=found.set_aside + found.lost,
-        scores={protocol.name: _score(found, protocol) for protocol in protocols},
+        scores={protocol.name: _score(found, protocol) for protocol in alone},
     )
 
 

@@ -24,6 +24,7 @@ import torch
 from kernelassay.check import isolation, wire
 from kernelassay.check.processes import Job
 from kernelassay.draws import drawing
+from kernelassay.execute.sandbox import redirect
 
 MODULE = "candidate"
 _DETAIL = 500
@@ -88,12 +89,7 @@ def _become_candidate(
     try:
         os.setsid()
         isolation.die_with_parent()
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        sys.stdout = open(1, "w", closefd=False, errors="replace")  # noqa: SIM115
-        sys.stderr = open(2, "w", closefd=False, errors="replace")  # noqa: SIM115
+        redirect(output)
         region = mmap.mmap(job.region.number, job.region_bytes)
         _close_all_but(requests, answers)
         fences = (*fences, *_confined(job, fences))

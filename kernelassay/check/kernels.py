@@ -7,9 +7,6 @@ of the hidden ones.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -29,6 +26,7 @@ from kernelassay.check.values import (
     Prepared,
 )
 from kernelassay.errors import KernelassayError, ToolchainError, UnsupportedError, UsageError
+from kernelassay.execute.worker import end
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Finding
 from kernelassay.problem import Problem
@@ -140,13 +138,8 @@ class KernelSubject:
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
-        if process is not None:
-            with contextlib.suppress(OSError):
-                os.kill(process.pid, signal.SIGKILL)
-            process.join(10)
+        pipe, self._pipe = self._pipe, None
+        end(process, pipe)
 
     def _receive(self, seconds: float) -> Any:
         assert self._pipe is not None

@@ -26,7 +26,7 @@ from kernelassay.cell import Cell
 from kernelassay.compile.launcher import Launcher, LaunchError, parse_launcher
 from kernelassay.dataless import Loader, draw_layout, trace_layout
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
-from kernelassay.execute.outputs import far_off, without, without_output
+from kernelassay.execute.outputs import far_off, in_layout_of, nan_like, without, without_output
 from kernelassay.execute.toolbox import AnyImage
 from kernelassay.inputs import GENERATED, GIVEN, PROTOCOL, InputSpec, in_layout, materialise
 from kernelassay.kernel import Call, Launch, LaunchPlan, RunResult, Scalar
@@ -294,7 +294,7 @@ class InputBench(ABC, Generic[B]):
         shape, dtype = self.reference[0].shape, self.reference[0].dtype
         yield self._control("zeros", [torch.zeros_like(r) for r in self.reference])
         if dtype.is_floating_point:
-            yield self._control("nan", [_nan_like(r) for r in self.reference])
+            yield self._control("nan", [nan_like(r) for r in self.reference])
         yield self._control("forced-failure", [far_off(r) for r in self.reference])
         for position, value in enumerate(self.inputs):
             if isinstance(value, Tensor) and value.shape == shape:
@@ -483,7 +483,7 @@ class InputBench(ABC, Generic[B]):
         """The problem's outputs with the call's outputs as they stand in its buffers."""
         changed: dict[str, Tensor] = {}
         for name, value in self._outputs(bound, zeroed=zeroed).values():
-            changed[name] = _in_layout_of(self.values[name], value)
+            changed[name] = in_layout_of(self.values[name], value)
         with torch.no_grad():
             for name in self._downstream(bound):
                 values = ChainMap(changed, self.values)
@@ -491,19 +491,3 @@ class InputBench(ABC, Generic[B]):
                 changed[name] = evaluate(node, values, self.reference[0].device)
         finals = (changed.get(n, self.values[n]) for n in self.traced.outputs)
         return [f.detach().contiguous() for f in finals]
-
-
-def _nan_like(reference: Tensor) -> Tensor:
-    """NaN everywhere; integers, which have none, as they are."""
-    if not reference.dtype.is_floating_point:
-        return reference
-    return torch.full_like(reference, torch.nan)
-
-
-def _in_layout_of(original: Tensor, value: Tensor) -> Tensor:
-    """A contiguous value in the strides of ``original``, which views of it rely on."""
-    if original.is_contiguous():
-        return value
-    shape, strides = original.shape, original.stride()
-    blank = torch.empty_strided(shape, strides, dtype=original.dtype, device=original.device)
-    return blank.copy_(value)

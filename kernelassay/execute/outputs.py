@@ -78,3 +78,19 @@ def without_output(
         poisoned=None,
         exact=None,
     )
+
+
+def nan_like(reference: torch.Tensor) -> torch.Tensor:
+    """NaN everywhere; integers, which have none, as they are."""
+    if not reference.dtype.is_floating_point:
+        return reference
+    return torch.full_like(reference, torch.nan)
+
+
+def in_layout_of(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A contiguous value in the strides of ``original``, which views of it rely on."""
+    if original.is_contiguous():
+        return value
+    shape, strides = original.shape, original.stride()
+    blank = torch.empty_strided(shape, strides, dtype=original.dtype, device=original.device)
+    return blank.copy_(value)

@@ -116,7 +116,7 @@ def _child(
 ) -> NoReturn:
     try:
         os.setsid()
-        _redirect(output)
+        redirect(output)
         _limit(limits)
         message = _outcome(function, args, result if limits.isolated else None)
     except BaseException:
@@ -130,7 +130,8 @@ def _child(
         os._exit(0)
 
 
-def _redirect(output: int) -> None:
+def redirect(output: int) -> None:
+    """Take this process's standard input away, and send what it prints to a file descriptor."""
     # An inherited handler would dump the crash of foreign code onto the parent's terminal.
     faulthandler.disable()
     null = os.open(os.devnull, os.O_RDONLY)

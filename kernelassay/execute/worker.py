@@ -270,12 +270,8 @@ class Worker:
     def close(self) -> None:
         """End the process at once."""
         process, self._process = self._process, None
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
-        if process is not None:
-            _kill(process)
-            process.join(10)
+        pipe, self._pipe = self._pipe, None
+        end(process, pipe)
 
     def stop(self) -> None:
         """End the process and start no other; may be called from another thread.
@@ -338,6 +334,15 @@ class Worker:
         self._losses.lose("silence" if silent else reason)
         self.close()
         return reason
+
+
+def end(process: ForkServerProcess | None, pipe: Connection | None) -> None:
+    """Close the pipe to a process, and end that at once."""
+    if pipe is not None:
+        pipe.close()
+    if process is not None:
+        _kill(process)
+        process.join(10)
 
 
 def _kill(process: ForkServerProcess | None) -> None:

@@ -91,6 +91,10 @@ class Protocol:
         rules = [self.rule(dtype) for dtype in dtypes]
         return max(rules, key=lambda rule: rule.tolerance, default=self.default)
 
+    def rule_in(self, plan: Mapping[str, Any]) -> AcceptanceRule:
+        """The rule for the outputs of a planned problem, which tells the narrow ones."""
+        return self.rule_for(plan.get("narrow_outputs", ()))
+
 
 def is_glob(name: str) -> bool:
     """Whether an input's name is a pattern."""

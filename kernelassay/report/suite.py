@@ -48,7 +48,7 @@ def print_suites(console: Console, result: Suites) -> None:
     if result.told:
         console.print(
             f"{result.told} of the fit inputs were made by a generator that was told of mutants of"
-            " this session: to them no mutant is held out"
+            " the session: to them no mutant is held out"
         )
     console.print(f"{RECIPE}: {'; '.join(result.recipe)}", markup=False)
     _problems(console, result)

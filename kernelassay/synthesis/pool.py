@@ -67,11 +67,6 @@ class Pool:
         return str(self.plan["problem"]["id"])
 
     @property
-    def narrow_outputs(self) -> tuple[str, ...]:
-        """The dtypes of outputs that are narrower than float32."""
-        return tuple(self.plan.get("narrow_outputs", ()))
-
-    @property
     def records(self) -> tuple[Mapping[str, Any], ...]:
         """The planned record of each of :attr:`inputs`."""
         planned = {record["id"]: record for record in self.plan["inputs"]}

@@ -208,7 +208,7 @@ def analyse(session: Cells, pools: Sequence[Pool], asked: Asked) -> Suites:
         session=session.name,
         tolerance=asked.tolerance,
         protocol=protocol.name,
-        rule="; ".join(sorted({protocol.rule_for(one.narrow_outputs).in_words() for one in pools})),
+        rule="; ".join(sorted({protocol.rule_in(one.plan).in_words() for one in pools})),
         expressible=asked.expressible,
         official_shapes=all(one.plan["problem"]["official_shape"] for one in pools),
         unfinished=tuple(session.unfinished()),

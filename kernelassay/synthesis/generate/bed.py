@@ -134,7 +134,7 @@ class Bed:
     @property
     def limit(self) -> float:
         """The tolerance of the protocol for the problem's outputs."""
-        return self.protocol.rule_for(self.plan.get("narrow_outputs", ())).tolerance
+        return self.protocol.rule_in(self.plan).tolerance
 
     def _unfit(self, record: Mapping[str, Any]) -> str:
         """Why correct kernels may fail the protocol on a valid input: it may be the stricter."""
