@@ -1,0 +1,1 @@
+"""Seeded fuzzing of single operators, after "The Correctness Illusion" (arXiv 2606.20128)."""

@@ -1,0 +1,66 @@
+"""One kernel under a fuzzer: its text, what it takes, what it should compute, how near is right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kernelassay.errors import UsageError
+from kernelassay.illusion.schema import Schema
+
+Language = Literal["numpy", "triton", "cuda"]
+
+FALLBACK: Mapping[str, float] = {"float32": 1e-5, "float16": 1e-2}
+"""Absolute tolerances for operators that name none for a dtype (the original corpus's own)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One documented transcription error: ``before``, once in the control's text, is ``after``.
+
+    ``what`` says what the mistake is, ``hides`` on which inputs the kernel is right all the same.
+    """
+
+    before: str
+    after: str
+    what: str
+    hides: str
+
+    def in_text(self, control: str) -> str:
+        """The faulty text. Raises ``ValueError`` unless the edit has exactly one place."""
+        if control.count(self.before) != 1:
+            raise ValueError(f"{self.before!r} stands {control.count(self.before)} times, not once")
+        return control.replace(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A kernel, correct (a *control*) or with one known ``fault``.
+
+    ``text`` is its source. A ``"numpy"`` or ``"triton"`` text is a Python module with a function
+    ``run`` that takes the schema's inputs by position and returns the output: arrays, or torch
+    tensors on the device to compute on, of any strides. A ``"cuda"`` text is a kernel file as
+    ``kernelassay run --kernel`` takes it. ``reference`` names the float64 reference
+    (:mod:`kernelassay.illusion.references`). ``tolerances`` are absolute, by dtype. ``control`` is
+    the name of the correct twin, of a control its own.
+    """
+
+    name: str
+    language: Language
+    text: str
+    schema: Schema
+    dtypes: tuple[str, ...]
+    tolerances: Mapping[str, float]
+    reference: str
+    control: str
+    fault: Fault | None = None
+
+    def tolerance(self, dtype: str) -> float:
+        """The absolute tolerance for a dtype. Raises :class:`UsageError` if there is none."""
+        known = {**FALLBACK, **self.tolerances}
+        if dtype not in known:
+            raise UsageError(
+                f"no tolerance for {dtype}", where=self.name, hint=f"known: {', '.join(known)}"
+            )
+        return known[dtype]
