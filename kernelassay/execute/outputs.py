@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from kernelassay.cell import ENDED, Cell
 from kernelassay.kernel import Finding, RunResult
@@ -32,15 +29,6 @@ def far_off(reference: torch.Tensor) -> torch.Tensor:
     if reference.dtype == torch.bool:
         return ~reference
     return reference + (2 + 2 * reference.abs())
-
-
-def output_digest(outputs: Sequence[NDArray[Any]]) -> str:
-    """A digest of outputs' dtypes, shapes and bytes."""
-    state = hashlib.blake2b(digest_size=12)
-    for array in outputs:
-        state.update(str((array.dtype.str, array.shape)).encode())
-        state.update(array.tobytes())
-    return state.hexdigest()
 
 
 def other_order(order: str) -> str:

@@ -15,10 +15,10 @@ from kernelassay.execute.bench import Candidate, InputBench, ProblemBench, Writt
 from kernelassay.execute.cpu.bound import Bound, BoundCalls
 from kernelassay.execute.cpu.build import Image
 from kernelassay.execute.cpu.device import CpuDevice
-from kernelassay.execute.outputs import magnitude, other_order, output_digest
+from kernelassay.execute.outputs import magnitude, other_order
 from kernelassay.inputs import InputSpec, digest, materialise
 from kernelassay.kernel import LaunchPlan, RunResult, Scalar
-from kernelassay.oracle import Verdict
+from kernelassay.oracle import Verdict, output_digest
 from kernelassay.problem import LoadedProblem
 from kernelassay.references import run_model
 
