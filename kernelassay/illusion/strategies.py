@@ -63,6 +63,17 @@ def _at_random(
     )
 
 
+def _one_shape(
+    one: Strategy, schema: Schema, dtypes: Sequence[str], master: int, count: int
+) -> tuple[Case, ...]:
+    """Draws at the middle candidate of every dimension (of an even number, the larger), packed."""
+    middle = {name: (sizes[len(sizes) // 2],) for name, sizes in schema.dims.items()}
+    fixed = replace(schema, dims=middle)
+    return tuple(
+        replace(case, layout="contiguous") for case in _at_random(one, fixed, dtypes, master, count)
+    )
+
+
 Feature = tuple[str, Any]
 
 
@@ -156,6 +167,14 @@ STRATEGIES: dict[str, Strategy] = {
             "the code of arXiv 2606.27396",
             _at_random,
             values=("adversarial-as-coded",),
+        ),
+        Strategy(
+            "one_shape",
+            "the middle size of every dimension, float32, U[-1, 1)",
+            "what benchmarks do; the measured baseline",
+            _one_shape,
+            values=("unit",),
+            dtypes=("float32",),
         ),
         Strategy(
             "structured",

@@ -4,7 +4,7 @@ A unit is some kernels of one operator on the cases of one strategy. Its directo
 (:mod:`kernelassay.session`) whose manifest says ``"kind": "illusion"``::
 
     manifest.json                              the plan: kernels, strategies, seed, count, devices
-    kernels/<operator>.json                    the texts of its kernels
+    kernels/<operator>.json                    the operator, and the texts of its kernels
     trials/<operator>/<strategy>-<part>.parquet    one finished unit
 """
 
@@ -23,12 +23,14 @@ from kernelassay.cell import FINDING, flattened, verdict_schema
 from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.execute.execution import Execution
 from kernelassay.illusion.cases import Case
+from kernelassay.illusion.op import Op, op
 from kernelassay.illusion.oracle import QUANTILES, Judgement
-from kernelassay.session import Session, slug, write_table
+from kernelassay.session import Session, slug, write_table, write_whole
 
 KIND = "illusion"
 CONTROL, FAULTY, MUTANT, BENIGN = "control", "faulty", "mutant", "benign"
 VIEWS = ("rounded", "exact")
+_SPREAD = ("magnitude", "mean_abs", "mean_rel", "mean_ulp")
 
 SCHEMA = pa.schema(
     [
@@ -43,7 +45,7 @@ SCHEMA = pa.schema(
         ("changed", pa.list_(pa.int64())),
         ("findings", pa.list_(FINDING)),
         ("output_digest", pa.string()),
-        *((name, pa.float64()) for name in ("mean_abs", "mean_rel", "mean_ulp")),
+        *((name, pa.float64()) for name in _SPREAD),
         *((f"abs_{q:g}", pa.float64()) for q in QUANTILES),
         *(column for view in VIEWS for column in verdict_schema(view)),
     ]
@@ -91,7 +93,7 @@ def row(
         "changed": list(execution.changed),
         "findings": [asdict(finding) for finding in execution.findings],
         "output_digest": judged.output_digest,
-        **{name: spread and getattr(spread, name) for name in ("mean_abs", "mean_rel", "mean_ulp")},
+        **{name: spread and getattr(spread, name) for name in _SPREAD},
         **{
             f"abs_{q:g}": None if spread is None else spread.quantiles[at]
             for at, q in enumerate(QUANTILES)
@@ -160,8 +162,37 @@ class Trials:
             raise NothingToTestError("no unit of work is finished", where=str(self.root))
         return pa.concat_tables(found)
 
-    def subjects(self, operator: str) -> Mapping[str, dict[str, Any]]:
-        """The stored kernels of an operator, by name."""
-        path = self.root / "kernels" / f"{slug(operator)}.json"
-        found: dict[str, dict[str, Any]] = json.loads(path.read_text())
+    def write_operator(
+        self, operator: Op, subjects: Sequence[Subject], population: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Store an operator, its kernels, and all its mutants with what became of them; once."""
+        record = {
+            "operator": asdict(operator),
+            "kernels": [asdict(one) for one in subjects],
+            "population": list(population),
+        }
+        data = json.dumps(record, indent=1, sort_keys=True).encode()
+        path = self._operator_path(operator.name)
+        if not path.exists() or path.read_bytes() != data:
+            write_whole(path, data)
+
+    def operator(self, name: str) -> tuple[Op, tuple[Subject, ...]]:
+        """A stored operator and its kernels. Raises :class:`SessionError` if they are damaged."""
+        path = self._operator_path(name)
+        try:
+            record = json.loads(path.read_text())
+            return op(record["operator"]), tuple(Subject(**one) for one in record["kernels"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SessionError(
+                f"is damaged: {error}", where=str(path), hint="run again in a new directory"
+            ) from error
+
+    def population(self, name: str) -> list[dict[str, Any]]:
+        """All generated mutants of an operator, as :mod:`kernelassay.illusion.population` has."""
+        found: list[dict[str, Any]] = json.loads(self._operator_path(name).read_text())[
+            "population"
+        ]
         return found
+
+    def _operator_path(self, name: str) -> Path:
+        return self.root / "kernels" / f"{slug(name)}.json"
