@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -64,6 +65,11 @@ class Op:
                 f"no tolerance for {dtype}", where=self.name, hint=f"known: {', '.join(known)}"
             )
         return known[dtype]
+
+
+def text_digest(text: str) -> str:
+    """Names a kernel's text."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def op(record: Mapping[str, Any]) -> Op:
