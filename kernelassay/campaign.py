@@ -19,6 +19,7 @@ from kernelassay.engines import Agenda, Engine, Lane, LocalEngine, Reporter
 from kernelassay.engines.agenda import Cost
 from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.host import machine
 from kernelassay.lazy import LAZY
 from kernelassay.machine import machine
 from kernelassay.plan import PlanOptions
@@ -168,4 +169,4 @@ def total_cells(plans: Sequence[dict[str, Any]]) -> int:
     )
 
 
-__all__ = ["Campaign", "Reporter", "identity_backend", "machine", "run", "total_cells"]
+__all__ = ["Campaign", "Reporter", "identity_backend", "run", "total_cells"]

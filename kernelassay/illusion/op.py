@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from kernelassay.errors import UsageError
 from kernelassay.illusion.schema import Schema
@@ -64,3 +64,21 @@ class Op:
                 f"no tolerance for {dtype}", where=self.name, hint=f"known: {', '.join(known)}"
             )
         return known[dtype]
+
+
+def op(record: Mapping[str, Any]) -> Op:
+    """An operator from its fields as plain values (``dataclasses.asdict`` made them)."""
+    fault = record["fault"]
+    schema = record["schema"]
+    return Op(
+        **{
+            **record,
+            "schema": Schema(
+                dims={name: tuple(sizes) for name, sizes in schema["dims"].items()},
+                inputs={name: tuple(dims) for name, dims in schema["inputs"].items()},
+                output=tuple(schema["output"]),
+            ),
+            "dtypes": tuple(record["dtypes"]),
+            "fault": None if fault is None else Fault(**fault),
+        }
+    )
