@@ -30,7 +30,7 @@ from kernelassay.illusion.oracle import Failure, Rule
 from kernelassay.illusion.reference import Reference
 from kernelassay.illusion.schema import Schema
 from kernelassay.illusion.trial import Tester, Trial
-from kernelassay.machine import machine
+from kernelassay.host import machine
 from kernelassay.oracle import Verdict, output_digest
 
 KIND, VERSION = "illusion-replay", 1
