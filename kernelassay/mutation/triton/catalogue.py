@@ -1,0 +1,10 @@
+"""All rules of Triton kernels, family by family."""
+
+from __future__ import annotations
+
+from kernelassay.mutation.rule import Rule
+from kernelassay.mutation.triton import arithmetic
+
+#: The catalogue in its fixed order, which is the order of mutants.
+RULES: tuple[Rule, ...] = (*arithmetic.RULES,)
+BENIGN: tuple[Rule, ...] = ()
