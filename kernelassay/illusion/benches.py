@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelassay.errors import UnsupportedError, UsageError
+from kernelassay.errors import UsageError
 from kernelassay.execute.execution import Bench
 from kernelassay.illusion.op import Language
 
@@ -14,6 +14,7 @@ RUNS: Mapping[Language, tuple[str, ...]] = {
     "cuda": ("cuda-cpu", "cuda"),
 }
 """The devices that run texts of a language, the one without a GPU first."""
+SECONDS = 20.0
 DEVICES = ("numpy", "interpreter", "cuda", "cuda-cpu")
 
 
@@ -27,19 +28,17 @@ def require_runs(language: Language, device: str) -> None:
         )
 
 
-def bench_for(language: Language, device: str) -> Bench:
-    """A bench with a process of its own. The caller closes it.
+def bench_for(language: Language, device: str, seconds: float = SECONDS) -> Bench:
+    """A bench with a process of its own, in which one run has so many seconds.
 
-    Raises :class:`UsageError` for a device that does not run the language, and
-    :class:`UnsupportedError` if nothing here runs it.
+    The caller closes it. Raises :class:`UsageError` for a device that does not run the language,
+    and :class:`ToolchainError` if a compiler or library for it is missing.
     """
     require_runs(language, device)
-    try:
-        from kernelassay.execute.triton import TritonBench
-    except ImportError as error:
-        raise UnsupportedError(
-            f"no bench runs {language} kernels on {device!r} here: {error}",
-            hint="install the extra: pip install 'kernelassay[triton]'",
-        ) from error
-    bench: Bench = TritonBench(device)
-    return bench
+    if language == "cuda":
+        from kernelassay.illusion.cuda_bench import CudaTwinBench
+
+        return CudaTwinBench("cuda" if device == "cuda" else "cpu")
+    from kernelassay.execute.triton import TritonBench
+
+    return TritonBench(device, seconds=seconds)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelassay.host import machine
 from kernelassay.illusion.cases import Case, laid_out
 from kernelassay.illusion.cases import inputs as drawn_inputs
 from kernelassay.illusion.op import Language, Op
@@ -30,7 +31,6 @@ from kernelassay.illusion.oracle import Failure, Rule
 from kernelassay.illusion.reference import Reference
 from kernelassay.illusion.schema import Schema
 from kernelassay.illusion.trial import Tester, Trial
-from kernelassay.host import machine
 from kernelassay.oracle import Verdict, output_digest
 
 KIND, VERSION = "illusion-replay", 1
@@ -178,7 +178,7 @@ def made(
         tolerance=tester.op.tolerance(trial.case.dtype),
         device=device,
         inputs_digest=output_digest(trial.inputs),
-        elements=_elements(trial.inputs) if explicit or size <= STORED_BYTES else None,
+        elements=elements(trial.inputs) if explicit or size <= STORED_BYTES else None,
         explicit=explicit,
         expected=Expected(
             outcome=trial.execution.outcome,
@@ -236,7 +236,8 @@ def _canonical(content: Mapping[str, Any]) -> bytes:
     return (text + "\n").encode()
 
 
-def _elements(arrays: Sequence[NDArray[Any]]) -> tuple[bytes, ...]:
+def elements(arrays: Sequence[NDArray[Any]]) -> tuple[bytes, ...]:
+    """The bytes of arrays as a bundle stores them."""
     return tuple(array.astype(_little(array.dtype)).tobytes() for array in arrays)
 
 

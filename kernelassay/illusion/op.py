@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelassay.errors import UsageError
+from kernelassay.illusion.reference import Reference
 from kernelassay.illusion.schema import Schema
 
 Language = Literal["numpy", "triton", "cuda"]
@@ -43,7 +44,7 @@ class Op:
     ``run`` that takes the schema's inputs by position and returns the output: arrays, or torch
     tensors on the device to compute on, of any strides. A ``"cuda"`` text is a kernel file as
     ``kernelassay run --kernel`` takes it. ``reference`` names the float64 reference
-    (:mod:`kernelassay.illusion.references`). ``tolerances`` are absolute, by dtype. ``control`` is
+    (:mod:`kernelassay.illusion.references`), or the file of ``reference_text``. ``tolerances`` are absolute, by dtype. ``control`` is
     the name of the correct twin, of a control its own.
     """
 
@@ -56,6 +57,12 @@ class Op:
     reference: str
     control: str
     fault: Fault | None = None
+    reference_text: str | None = None
+
+    @property
+    def computes(self) -> Reference:
+        """What the output should be."""
+        return Reference(self.reference, self.reference_text)
 
     def tolerance(self, dtype: str) -> float:
         """The absolute tolerance for a dtype. Raises :class:`UsageError` if there is none."""

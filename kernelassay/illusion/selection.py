@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -31,7 +32,12 @@ def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
         if not matching:
             raise unknown_name("kernel", name, known)
         chosen |= matching
-    return [*chosen.values(), *(read(path) for path in files)]
+    return [*chosen.values(), *map(_own, files)]
+
+
+def _own(path: Path) -> Op:
+    op, reference = read(path)
+    return replace(op, reference_text=reference.text)
 
 
 def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Group, ...]:
