@@ -17,8 +17,6 @@ from tests.illusion.twins import on_cases, on_nonfinite, right, where_hidden
 CONTROLS = [op for op in twins() if op.fault is None]
 FAULTY = [op for op in twins() if op.fault is not None]
 
-pytestmark = pytest.mark.xdist_group("twins")
-
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[CudaTwinBench]:
