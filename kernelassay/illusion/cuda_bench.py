@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelassay import cell
-from kernelassay.check.processes import context
 from kernelassay.errors import (
     DeviceError,
     KernelassayError,
@@ -29,7 +28,7 @@ from kernelassay.errors import (
 )
 from kernelassay.execute.execution import Execution
 from kernelassay.execute.toolbox import AnyImage, CpuToolbox
-from kernelassay.execute.worker import end
+from kernelassay.execute.worker import context, end
 from kernelassay.kernel import BuildFailure
 from kernelassay.session import user_cache
 from kernelassay.user.kernel_file import KernelFile, kernel_of
@@ -76,7 +75,7 @@ class Answer:
 class CudaTwinBench:
     """See :class:`kernelassay.execute.execution.Bench`; ``device`` is ``"cpu"`` or ``"cuda"``.
 
-    Raises ``ToolchainError`` if there is no compiler, or no device, for it.
+    Raises ``ToolchainError`` if there is no compiler for it.
     """
 
     def __init__(self, device: Device) -> None:
@@ -91,6 +90,7 @@ class CudaTwinBench:
         """One run of a kernel file on arrays of one dtype, float32 or float16.
 
         A text that cannot be read, does not compile, or does not fit the inputs has ``raised``.
+        Raises ``UsageError`` for other inputs, ``DeviceError`` if the device cannot be used.
         """
         dtypes = sorted({str(array.dtype) for array in inputs})
         if len(dtypes) != 1 or dtypes[0] not in ("float32", "float16"):
