@@ -9,6 +9,7 @@ import libcst as cst
 from kernelassay.mutation.rule import Find, Mutation, Rule, mutation
 from kernelassay.mutation.triton.examples import SUMMED, body, rule, stored
 from kernelassay.mutation.triton.match import (
+    argument,
     atom,
     comparison,
     infinity,
@@ -18,6 +19,7 @@ from kernelassay.mutation.triton.match import (
     put,
     replace,
     sign,
+    without_argument,
 )
 from kernelassay.mutation.triton.roles import (
     MATH,
@@ -30,7 +32,7 @@ from kernelassay.mutation.triton.roles import (
     numbers,
 )
 from kernelassay.mutation.triton.tree import TritonTree
-from kernelassay.mutation.triton.values import values_of
+from kernelassay.mutation.triton.values import all_values, values_of
 
 # -- operators ----------------------------------------------------------------------------------
 
@@ -94,6 +96,16 @@ def _accumulate_to_assign(tree: TritonTree) -> Iterator[Mutation]:
         elif isinstance(node, cst.BinaryOperation):
             own = _is_own(node.left, assignment)
             yield mutation(lift(tree, node, node.right if own else node.left))
+    for values in all_values(tree):
+        for carried in values.carried:
+            for update in carried.updates:
+                given = argument(update.value, 2, "acc") if _is_dot(tree, update.value) else None
+                if given is not None and tree.text(given.value) == carried.name:
+                    yield mutation(*without_argument(tree, update.value, given))
+
+
+def _is_dot(tree: TritonTree, node: cst.BaseExpression) -> bool:
+    return tree.callee(node) == "dot"
 
 
 def _is_own(node: cst.CSTNode, name: str) -> bool:
@@ -247,6 +259,11 @@ RULES: tuple[Rule, ...] = (
         _accumulate_to_assign,
         body(SUMMED, ("acc += ", "acc = ")),
         body(SUMMED.replace("acc += tl", "acc = acc + tl"), ("acc + tl", "tl")),
+        body(
+            "acc = tl.zeros((16, 16), dtype=tl.float32)\nfor k in range(n):\n"
+            "    a = tl.load(x_ptr + k)\n    acc = tl.dot(a, a, acc)\ntl.store(y_ptr, acc)",
+            ("a, a, acc", "a, a"),
+        ),
     ),
     rule(
         "accumulate-sign",

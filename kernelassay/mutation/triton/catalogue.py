@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelassay.mutation.rule import Rule
-from kernelassay.mutation.triton import arithmetic
+from kernelassay.mutation.triton import arithmetic, boundary, indexing, semantic
 
 #: The catalogue in its fixed order, which is the order of mutants.
-RULES: tuple[Rule, ...] = (*arithmetic.RULES,)
+RULES: tuple[Rule, ...] = (*arithmetic.RULES, *indexing.RULES, *semantic.RULES, *boundary.RULES)
 BENIGN: tuple[Rule, ...] = ()

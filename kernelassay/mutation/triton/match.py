@@ -12,7 +12,9 @@ from kernelassay.mutation.rule import Edit
 from kernelassay.mutation.triton.tree import TritonTree
 
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber, cst.BaseString)
-_AROUND = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.ComparisonTarget)
+_AROUND = (cst.BinaryOperation, cst.UnaryOperation)
+_TESTS = (cst.Comparison, cst.ComparisonTarget)
+_LOOSE = (cst.Comparison, cst.BooleanOperation, cst.IfExp, cst.Lambda)
 _INFINITY = re.compile(r"""(-?)(?:float\(["'](-?)inf(?:inity)?["']\)|(?:\w+\.)*inf)""", re.I)
 
 OPERATORS = {
@@ -141,9 +143,20 @@ def atom(tree: TritonTree, node: cst.CSTNode) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _is_atom(text: str) -> bool:
-    node = cst.parse_expression(text)
-    return isinstance(node, _ATOMS) or bool(node.lpar)
+def _parsed(text: str) -> cst.BaseExpression:
+    return cst.parse_expression(text)
+
+
+def _needs_parentheses(text: str, outer: cst.CSTNode | None, is_held: bool) -> bool:
+    """Whether an expression must stand in parentheses in its new place."""
+    new = _parsed(text)
+    if isinstance(new, _ATOMS) or new.lpar:
+        return False
+    return (
+        isinstance(outer, _AROUND)
+        or is_held
+        or (isinstance(outer, _TESTS) and isinstance(new, _LOOSE))
+    )
 
 
 # -- edits --------------------------------------------------------------------------------------
@@ -157,11 +170,9 @@ def replace(tree: TritonTree, node: cst.CSTNode, text: str) -> Edit:
 def put(tree: TritonTree, node: cst.BaseExpression, text: str) -> Edit:
     """The edit that puts an expression in place of one, in parentheses where it needs them."""
     outer = tree.parent(node)
-    inside = isinstance(outer, _AROUND) or (
-        isinstance(outer, cst.Attribute | cst.Subscript) and outer.value is node
-    )
+    is_held = isinstance(outer, cst.Attribute | cst.Subscript) and outer.value is node
     # Parentheses around the old expression stay, so that the new one lies in them.
-    if inside and not node.lpar and not _is_atom(text):
+    if not node.lpar and _needs_parentheses(text, outer, is_held):
         text = f"({text})"
     return replace(tree, node, text)
 

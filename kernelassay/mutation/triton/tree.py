@@ -214,6 +214,11 @@ class TritonTree:
 
     def qualified(self, node: cst.CSTNode) -> str:
         """The dotted name of what an imported name or attribute is, or ``""``."""
+        root = node
+        while isinstance(root, cst.Attribute):
+            root = root.value
+        if not isinstance(root, cst.Name):
+            return ""  # a method of what a call returns, which is no name
         names = self._names.get(node, ())
         found = sorted(name.name for name in (names() if callable(names) else names))
         return found[0] if len(found) == 1 else ""

@@ -78,6 +78,10 @@ class Values:
         self.pointers = self._pointer_parameters()
         self.indices = self._index_names()
         self._kinds = self._kinds_of_names()
+        compared = self._compared_with_indices()
+        if compared - self.indices:
+            self.indices |= compared
+            self._kinds = self._kinds_of_names()
 
     # -- flow -----------------------------------------------------------------------------
 
@@ -192,6 +196,17 @@ class Values:
         for seed in seeds:
             found |= self.sources(seed) if seed is not None else set()
         return frozenset(found - self.pointers)
+
+    def _compared_with_indices(self) -> frozenset[str]:
+        """The parameters that are compared with an index: sizes, also of a mask of values."""
+        found = set()
+        for node in self.tree.nodes(cst.Comparison, within=self.function.node.body):
+            sides = comparison(node)
+            for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides else ():
+                indexed = self.kind(one) == "int" and names(self.tree, one)
+                if indexed and isinstance(other, cst.Name):
+                    found.add(other.value)
+        return frozenset(found & set(self.function.parameters)) - self.pointers
 
     # -- kinds ----------------------------------------------------------------------------
 
