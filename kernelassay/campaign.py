@@ -21,7 +21,6 @@ from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.host import machine
 from kernelassay.lazy import LAZY
-from kernelassay.machine import machine
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
 from kernelassay.session import Session, inputs_of

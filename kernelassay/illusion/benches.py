@@ -14,6 +14,7 @@ RUNS: Mapping[Language, tuple[str, ...]] = {
     "cuda": ("cuda-cpu", "cuda"),
 }
 """The devices that run texts of a language, the one without a GPU first."""
+SECONDS = 20.0
 DEVICES = ("numpy", "interpreter", "cuda", "cuda-cpu")
 
 
@@ -27,19 +28,19 @@ def require_runs(language: Language, device: str) -> None:
         )
 
 
-def bench_for(language: Language, device: str) -> Bench:
-    """A bench with a process of its own. The caller closes it.
+def bench_for(language: Language, device: str, *, seconds: float = SECONDS) -> Bench:
+    """A bench with a process of its own; one execution has so many seconds. The caller closes it.
 
     Raises :class:`UsageError` for a device that does not run the language, and
     :class:`UnsupportedError` if nothing here runs it.
     """
     require_runs(language, device)
     try:
-        from kernelassay.execute.triton import TritonBench
+        from kernelassay.execute.triton import TritonBench  # type: ignore[import-untyped]
     except ImportError as error:
         raise UnsupportedError(
             f"no bench runs {language} kernels on {device!r} here: {error}",
             hint="install the extra: pip install 'kernelassay[triton]'",
         ) from error
-    bench: Bench = TritonBench(device)
+    bench: Bench = TritonBench(device, seconds=seconds)
     return bench
