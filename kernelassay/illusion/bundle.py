@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.metadata
 import json
 import math
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelassay.host import machine
+from kernelassay.host import machine, versions
 from kernelassay.illusion.cases import Case, laid_out
 from kernelassay.illusion.cases import inputs as drawn_inputs
 from kernelassay.illusion.op import Language, Op
 from kernelassay.illusion.oracle import Failure, Rule
 from kernelassay.illusion.reference import Reference
 from kernelassay.illusion.schema import Schema
-from kernelassay.illusion.trial import Tester, Trial
+from kernelassay.illusion.trial import Examiner, Trial
 from kernelassay.oracle import Verdict, output_digest
 
 KIND, VERSION = "illusion-replay", 1
@@ -85,7 +83,7 @@ class Bundle:
         return f"{slug(self.kernel)}-{key}.json"
 
     @property
-    def tester(self) -> Tester:
+    def examiner(self) -> Examiner:
         """What judges an execution as it was judged then."""
         dtype = self.case.dtype
         op = Op(
@@ -97,8 +95,9 @@ class Bundle:
             tolerances={dtype: self.tolerance},
             reference=self.reference.name,
             control=self.kernel,
+            reference_text=self.reference.text,
         )
-        return Tester(op, self.reference, self.rule)
+        return Examiner(op, self.rule)
 
     def inputs(self) -> list[NDArray[Any]]:
         """The inputs, in the layout of the case; those stored, or else drawn again."""
@@ -155,7 +154,7 @@ class Bundle:
 
 
 def made(
-    tester: Tester,
+    examiner: Examiner,
     trial: Trial,
     device: str,
     *,
@@ -164,18 +163,18 @@ def made(
 ) -> Bundle:
     """The bundle of a failing trial. Raises ``ValueError`` for one that passes."""
     if not trial.failure:
-        raise ValueError(f"{tester.op.name} does not fail on {trial.case.in_words()}")
+        raise ValueError(f"{examiner.op.name} does not fail on {trial.case.in_words()}")
     size = sum(array.nbytes for array in trial.inputs)
     judged = trial.judged
     return Bundle(
-        kernel=tester.op.name,
-        language=tester.op.language,
-        text=tester.op.text,
-        reference=tester.reference,
-        schema=tester.op.schema,
+        kernel=examiner.op.name,
+        language=examiner.op.language,
+        text=examiner.op.text,
+        reference=examiner.reference,
+        schema=examiner.op.schema,
         case=trial.case,
-        rule=tester.rule,
-        tolerance=tester.op.tolerance(trial.case.dtype),
+        rule=examiner.rule,
+        tolerance=examiner.op.tolerance(trial.case.dtype),
         device=device,
         inputs_digest=output_digest(trial.inputs),
         elements=elements(trial.inputs) if explicit or size <= STORED_BYTES else None,
@@ -184,7 +183,7 @@ def made(
             outcome=trial.execution.outcome,
             failure=trial.failure,
             output_digest=judged.output_digest,
-            verdict=judged.rounded if tester.rule.reference == "rounded" else judged.exact,
+            verdict=judged.rounded if examiner.rule.reference == "rounded" else judged.exact,
             deterministic=deterministic,
         ),
         about=about(),
@@ -205,8 +204,9 @@ def write(where: Path, bundle: Bundle) -> Path:
 
 def about() -> dict[str, str]:
     """Versions and the machine, which may explain why bytes differ elsewhere."""
-    versions = {name: _version(name) for name in ("kernelassay", "numpy", "triton", "torch")}
-    return {**versions, "python": platform.python_version(), "cpu": str(machine()["cpu"])}
+    facts = machine()
+    found = versions(("kernelassay", "numpy", "triton", "torch"))
+    return {**found, "python": str(facts["python"]), "cpu": str(facts["cpu"])}
 
 
 def text_digest(text: str) -> str:
@@ -243,10 +243,3 @@ def elements(arrays: Sequence[NDArray[Any]]) -> tuple[bytes, ...]:
 
 def _little(dtype: Any) -> np.dtype[Any]:
     return np.dtype(dtype).newbyteorder("<")
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "none"

@@ -44,8 +44,9 @@ class Op:
     ``run`` that takes the schema's inputs by position and returns the output: arrays, or torch
     tensors on the device to compute on, of any strides. A ``"cuda"`` text is a kernel file as
     ``kernelassay run --kernel`` takes it. ``reference`` names the float64 reference
-    (:mod:`kernelassay.illusion.references`), or the file of ``reference_text``. ``tolerances`` are absolute, by dtype. ``control`` is
-    the name of the correct twin, of a control its own.
+    (:mod:`kernelassay.illusion.references`), or is the name of the user's file whose source is
+    ``reference_text`` (:mod:`kernelassay.illusion.reference`). ``tolerances`` are absolute, by
+    dtype. ``control`` is the name of the correct twin, of a control its own.
     """
 
     name: str

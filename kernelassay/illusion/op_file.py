@@ -22,8 +22,8 @@ _INPUTS = 'write [inputs] and below it lines like x = ["B", "H"]'
 _TOLERANCES = "write [tolerances] and below it lines like float32 = 1e-5"
 
 
-def read(path: Path) -> tuple[Op, Reference]:
-    """The operator of a file and what it should compute.
+def read(path: Path) -> Op:
+    """The operator of a file.
 
     ``kernel`` is a path relative to the file; so is a ``reference`` that ends in ``.py``, any other
     names a known one. ``name`` is by default the file's, ``language`` ``"triton"``, ``dtypes``
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[Op, Reference]:
     name = text(path, data, "name", path.stem)
     if not name:
         raise UsageError("name is empty", where=str(path), hint='name = "softmax"')
-    op = Op(
+    return Op(
         name=name,
         language=language,
         text=_source(path, text(path, data, "kernel"), "kernel"),
@@ -48,8 +48,8 @@ def read(path: Path) -> tuple[Op, Reference]:
         tolerances=_tolerances(path, data),
         reference=reference.name,
         control=name,
+        reference_text=reference.text,
     )
-    return op, reference
 
 
 def _reference(path: Path, named: str) -> Reference:

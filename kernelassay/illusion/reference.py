@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernelassay.errors import ProblemError
 from kernelassay.execute.sandbox import run_limited
+from kernelassay.illusion.references import reference
 
 SECONDS = 60.0
 MEMORY_BYTES = 4 << 30
@@ -32,7 +33,7 @@ class Reference:
     def require_known(self) -> None:
         """Raise :class:`UsageError` for a name without a text that is no known reference."""
         if self.text is None:
-            known(self.name)
+            reference(self.name)
 
     def __call__(self, inputs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         """The output for inputs of any float dtype, in float64.
@@ -42,7 +43,7 @@ class Reference:
         """
         wide = [np.ascontiguousarray(array, np.float64) for array in inputs]
         if self.text is None:
-            return np.asarray(known(self.name)(*wide), np.float64)
+            return np.asarray(reference(self.name)(*wide), np.float64)
         found = run_limited(
             _computed,
             (self.text, self.name, wide),
@@ -55,13 +56,6 @@ class Reference:
         if not isinstance(found, np.ndarray) or found.dtype != np.float64:
             raise _no_output(self.name, type(found).__name__)
         return found
-
-
-def known(name: str) -> Any:
-    """The known reference of this name; an unknown one raises :class:`UsageError`."""
-    from kernelassay.illusion.references import reference
-
-    return reference(name)
 
 
 def _computed(text: str, name: str, inputs: list[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -112,15 +112,15 @@ def replay(bundle: Bundle, bench: Bench, device: str | None = None) -> Replayed:
     arrays = bundle.inputs()
     if output_digest(arrays) != bundle.inputs_digest:
         return Replayed(bundle, used, compared, ("inputs",), None, "")
-    tester, expected = bundle.tester, bundle.expected
-    trial = tester.run(bench, bundle.case, arrays)
+    examiner, expected = bundle.examiner, bundle.expected
+    trial = examiner.run(bench, bundle.case, arrays)
     same = {
         "inputs": True,
         "bytes": trial.judged.output_digest == expected.output_digest,
         "verdict": trial.kind == (expected.failure, expected.outcome),
     }
     differences = tuple(name for name in compared if not same[name])
-    return Replayed(bundle, used, compared, differences, trial, tester.wrong(trial))
+    return Replayed(bundle, used, compared, differences, trial, examiner.wrong(trial))
 
 
 def _seen(trial: Trial, bundle: Bundle) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -32,12 +31,7 @@ def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
         if not matching:
             raise unknown_name("kernel", name, known)
         chosen |= matching
-    return [*chosen.values(), *map(_own, files)]
-
-
-def _own(path: Path) -> Op:
-    op, reference = read(path)
-    return replace(op, reference_text=reference.text)
+    return [*chosen.values(), *map(read, files)]
 
 
 def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Group, ...]:

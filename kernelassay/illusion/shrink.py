@@ -23,7 +23,7 @@ from kernelassay.errors import ProblemError, UsageError
 from kernelassay.execute.execution import Bench
 from kernelassay.illusion.bundle import STORED_BYTES, Bundle, made, plain
 from kernelassay.illusion.cases import Case, laid_out
-from kernelassay.illusion.trial import Tester, Trial
+from kernelassay.illusion.trial import Examiner, Trial
 from kernelassay.illusion.values import VALUES
 from kernelassay.oracle import output_digest
 
@@ -72,7 +72,7 @@ class Shrunk:
 
 
 def shrink(
-    tester: Tester,
+    examiner: Examiner,
     bench: Bench,
     case: Case,
     *,
@@ -89,16 +89,16 @@ def shrink(
     and need not hold the smallest that fails. Raises :class:`UsageError` if the kernel does not
     fail on the case.
     """
-    search = _Search(tester, bench, executions - 1, any_size, progress)
+    search = _Search(examiner, bench, executions - 1, any_size, progress)
     search.begin(case, inputs)
     if inputs is None:
         search.simplify_case()
     if sum(array.nbytes for array in search.best.inputs) <= STORED_BYTES:
         search.simplify_elements()
     best = search.best
-    again = tester.run(bench, best.case, best.inputs)
+    again = examiner.run(bench, best.case, best.inputs)
     bundle = made(
-        tester,
+        examiner,
         best,
         device,
         deterministic=again.kind == best.kind
@@ -112,7 +112,7 @@ def shrink(
         explicit=search.explicit,
         executions=search.executed + 1,
         finished=search.executed < search.limit,
-        wrong=tester.wrong(best),
+        wrong=examiner.wrong(best),
         bundle=bundle,
     )
 
@@ -120,14 +120,14 @@ def shrink(
 class _Search:
     def __init__(
         self,
-        tester: Tester,
+        examiner: Examiner,
         bench: Bench,
         limit: int,
         any_size: bool,
         progress: Callable[[str], None],
     ) -> None:
-        self.tester, self.bench, self.limit = tester, bench, limit
-        self.schema = tester.op.schema
+        self.examiner, self.bench, self.limit = examiner, bench, limit
+        self.schema = examiner.op.schema
         self.any_size = any_size
         self.progress = progress
         self.executed = 0
@@ -137,12 +137,12 @@ class _Search:
 
     def begin(self, case: Case, inputs: Sequence[NDArray[Any]] | None) -> None:
         self.executed += 1
-        self.best = self.tester.run(self.bench, case, inputs)
+        self.best = self.examiner.run(self.bench, case, inputs)
         self.explicit = inputs is not None
         if not self.best.failure:
             raise UsageError(
                 f"does not fail on {case.in_words()}",
-                where=self.tester.op.name,
+                where=self.examiner.op.name,
                 hint="only a failing case can be shrunk; is the kernel not deterministic?",
             )
 
@@ -246,7 +246,7 @@ class _Search:
         self._tried.add(key)
         self.executed += 1
         try:
-            trial = self.tester.run(self.bench, case, given)
+            trial = self.examiner.run(self.bench, case, given)
         except ProblemError:  # the user's reference takes no such input
             return False
         if trial.kind != self.best.kind:
