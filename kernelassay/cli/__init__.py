@@ -20,6 +20,7 @@ from kernelassay.cli import (
     compare,
     cost,
     explain,
+    illusion,
     inspect,
     ladder,
     lint,
@@ -54,6 +55,7 @@ MODULES = (
     tolerance,
     replay,
     check,
+    illusion,
 )
 for module in MODULES:
     for command in module.COMMANDS:
