@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from kernelassay.errors import UsageError
 from kernelassay.execute.execution import Bench
+from kernelassay.execute.triton.options import Device
 from kernelassay.illusion.op import Language
 
 RUNS: Mapping[Language, tuple[str, ...]] = {
@@ -41,4 +43,5 @@ def bench_for(language: Language, device: str, seconds: float = SECONDS) -> Benc
         return CudaTwinBench("cuda" if device == "cuda" else "cpu")
     from kernelassay.execute.triton import TritonBench
 
-    return TritonBench(device, seconds=seconds)
+    known = {one: one for one in get_args(Device)}
+    return TritonBench(known[device], seconds=seconds)

@@ -97,9 +97,7 @@ def _answer(opened: _Open, request: Request) -> Answer:
         return lost(fault.outcome, fault.detail)
     except CorruptedError:
         return lost(cell.CRASH, STRAY)
-    except torch.OutOfMemoryError as error:
-        return lost(cell.OUT_OF_MEMORY, str(error))
-    except RuntimeError as error:  # PyTorch, after a fault that it was the first to see
+    except RuntimeError as error:  # PyTorch, which has no memory for values or lost the device
         return lost(cell.INFRASTRUCTURE, str(error))
 
 

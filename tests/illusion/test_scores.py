@@ -83,7 +83,6 @@ def test_every_kernel_has_a_trial_on_every_case(trials):
     product, softmax, padded = grids(trials)  # by name
     assert [row.name for row in product.rows] == ["matmul", "wrong", "same", "raises"]
     assert product.columns["rounded_max_abs"].shape == (4, len(STRATEGIES) * COUNT)
-    assert (product.columns["input_digest"][0] == product.columns["input_digest"][1]).all()
     assert product.op.schema.dims["K"] == (1, 3)
     assert softmax.op == SOFTMAX
     assert padded.op.fault == PADDED.fault

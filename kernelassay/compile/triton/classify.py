@@ -1,9 +1,10 @@
 """Which mutants of a Triton module are stillborn, equivalent, duplicates, or distinct.
 
 Two modules are one if, on all representative calls, their host code does the same to tensors (see
-:mod:`kernelassay.compile.triton.recorder`) and each launch has the same machine code for sm_90.
-Code is compared launch by launch, and only between modules that nothing has told apart so far: by
-its normalised TTIR first, by machine code where that differs. So most mutants are compiled once.
+:mod:`kernelassay.compile.triton.recorder`) and each launch has the same machine code for sm_90:
+the code that it runs, and the general one, which other calls may have in common with it. Code is
+compared launch by launch, and only between modules that nothing has told apart so far: by its
+normalised TTIR first, by machine code where that differs. So most mutants are compiled once.
 
 Equal means equal on these calls, for this architecture and version of Triton; unequal proves
 nothing. A module is stillborn if no representative call gets past all its launches because some
@@ -165,9 +166,15 @@ def _classes(work: Work, texts: Sequence[str]) -> dict[str, str]:
     groups: dict[Key, list[str]] = {}
     for text in texts:
         groups.setdefault(_host_key(work, text), []).append(text)
-    launches = {t: [n for c in work.records[t].calls for n in c.launches] for t in texts}
+    launches = {
+        text: [
+            *(n for call in work.records[text].calls for n in call.launches),
+            *(n for call in work.records[text].calls for n in call.general),
+        ]
+        for text in texts
+    }
     first: dict[str, str] = {}
-    # The launches before a group's position are equal in all its members.
+    # The code before a group's position is equal in all its members.
     active = [(0, group) for group in groups.values()]
     while active:
         compared: list[tuple[int, list[tuple[str, int]]]] = []

@@ -50,7 +50,7 @@ def lowered(combo: Combo) -> tuple[str, str, str]:
 
     options = _plain_options(combo.options)
     try:
-        source = ASTSource(combo.function, combo.signature, combo.constants, {})
+        source = ASTSource(combo.function, combo.signature, combo.constants, combo.attributes)
         backend = make_backend(target())
         context = ir.context()
         ir.load_dialects(context)

@@ -3,9 +3,9 @@
 What host code does to tensors passes PyTorch's dispatcher, so everything it can do to the result is
 seen: operators with their arguments, launches, and what it returns. Tensors are told apart by
 storage, numbered as they appear. A launch takes Triton's own way up to the driver, which is a stub:
-binding of arguments, checks of options and the evaluation of the grid are Triton's. Only
-specialisation of integers and pointers (divisible by 16, equal to 1) is switched off: code that is
-equal for all arguments is equal for those, too.
+binding of arguments, checks of options and the evaluation of the grid are Triton's. Triton
+specialises code to integers and pointers that are divisible by 16, and to integers equal to 1, so
+each launch has two codes: the one that it runs, and the general one for any arguments.
 
 Foreign code runs here, so this is for a process with limits: see
 :mod:`kernelassay.compile.triton.worker`.
@@ -13,6 +13,7 @@ Foreign code runs here, so this is for a process with limits: see
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -33,23 +34,29 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 @dataclass(frozen=True, slots=True)
 class Combo:
-    """What Triton would compile: a function, the types of its arguments, constants and options."""
+    """What Triton would compile: a function, the types of its arguments, constants and options.
+
+    ``attributes`` are what is known of arguments beside their types.
+    """
 
     function: Any
     signature: dict[str, Any]
     constants: dict[tuple[int, ...], Any]
     options: Any
+    attributes: dict[tuple[int, ...], Any]
 
 
 @dataclass(slots=True)
 class Recorded:
     """What one call did: a digest of all but the code launched, the code by number, what it raised.
 
-    ``launches`` has a combo number for each launch, in order; ``raised`` is "" if nothing was.
+    ``launches`` has a combo number for each launch, in order, ``general`` that of its code for any
+    arguments; ``raised`` is "" if nothing was.
     """
 
     digest: str
     launches: list[int]
+    general: list[int]
     raised: str
 
 
@@ -119,7 +126,8 @@ class _Session:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.events: list[Any] = []
-        self.launches: list[int] = []
+        self.launches: list[tuple[int, int]] = []
+        self._numbers: dict[str, int] = {}
         self._storages: dict[int, int] = {}
         self._kept: list[Any] = []
 
@@ -134,7 +142,17 @@ class _Session:
         except (Exception, SystemExit) as error:
             raised = _line(error)
         digest = hashlib.blake2b(json.dumps(self.events).encode(), digest_size=16).hexdigest()
-        return Recorded(digest, self.launches, raised)
+        launched, general = ([pair[i] for pair in self.launches] for i in (0, 1))
+        return Recorded(digest, launched, general, raised)
+
+    def number(self, combo: Combo) -> int:
+        """The number of a combo, a new one if none is like it."""
+        parts = (combo.signature, combo.constants, combo.options, combo.attributes)
+        key = repr((id(combo.function), *parts))
+        if key not in self._numbers:
+            self._numbers[key] = len(self.recording.combos)
+            self.recording.combos.append(combo)
+        return self._numbers[key]
 
     def describe(self, value: Any) -> Any:
         """A JSON value that is equal for values that host code cannot tell apart.
@@ -143,13 +161,15 @@ class _Session:
         """
         import torch
         from torch._subclasses.fake_tensor import FakeTensor
+        from torch.utils._python_dispatch import _disable_current_modes
 
         if value is None or isinstance(value, _PLAIN):
             return [type(value).__name__, repr(value)]
         if isinstance(value, FakeTensor):
             return ["tensor", *self._place(value), list(value.shape), list(value.stride())]
         if isinstance(value, torch.Tensor):  # a constant of the host code, with its values
-            data = value.detach().contiguous().view(torch.uint8).numpy().tobytes()
+            with _disable_current_modes():
+                data = value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
             return ["constant", str(value.dtype), list(value.shape), data.hex()]
         if isinstance(value, (list, tuple)):
             return [type(value).__name__, [self.describe(part) for part in value]]
@@ -231,28 +251,28 @@ def _no_benchmark(*arguments: Any, **options: Any) -> Any:
 
 
 class _Kernel:
-    """Stands for a compiled kernel: its launch is noted."""
+    """Stands for a compiled kernel: its launch is noted, as one of two combos by number."""
 
     function: Any = None
     packed_metadata: Any = None
 
-    def __init__(self, session: _Session, number: int) -> None:
+    def __init__(self, session: _Session, combo: int, general: int) -> None:
         self._session = session
-        self._number = number
+        self._numbers = (combo, general)
 
     def launch_metadata(self, grid: Any, stream: Any, *arguments: Any) -> None:
         return None
 
     def run(self, x: Any, y: Any, z: Any, *rest: Any) -> None:
         session = self._session
-        kinds = list(session.recording.combos[self._number].signature.values())
+        kinds = list(session.recording.combos[self._numbers[1]].signature.values())
         # As the launcher, which takes what is an integer and nothing that is merely a number.
         grid = [operator.index(size) for size in (x, y, z)]
         arguments = rest[-len(kinds) :] if kinds else ()
         described = [session.argument(v, k) for v, k in zip(arguments, kinds, strict=True)]
         # A constant leaves no mark but in the code; which other argument is at what place does.
         session.events.append(["launch", grid, [a for a in described if a is not None]])
-        session.launches.append(self._number)
+        session.launches.append(self._numbers)
 
 
 def _refuse_foreign_code(options: Any) -> None:
@@ -270,14 +290,19 @@ def _install(jit_function: Any, session: _Session) -> None:
     triton.runtime.driver.set_active(_Driver())
     Autotuner._bench = _no_benchmark
 
-    initialise = jit_function.__init__
+    create_binder = jit_function.create_binder
+    bound: dict[Any, _Bound] = {}
 
-    def initialised(self: Any, *args: Any, **kwargs: Any) -> None:
-        initialise(self, *args, **kwargs)
-        for parameter in self.params:
-            if not parameter.is_constexpr:
-                parameter.do_not_specialize = True
-                parameter.do_not_specialize_on_alignment = True
+    def with_general(self: Any) -> tuple[Any, ...]:
+        *rest, backend, specialised = create_binder(self)
+        general = _general_binder(self, backend)
+
+        def binder(*args: Any, **kwargs: Any) -> Any:
+            made = specialised(*args, **kwargs)
+            bound[self] = (made[0], [kind for kind, _ in general(*args, **kwargs)[1]])
+            return made
+
+        return (*rest, backend, binder)
 
     def compiled(
         self: Any,
@@ -286,15 +311,46 @@ def _install(jit_function: Any, session: _Session) -> None:
         device: Any,
         constexprs: dict[tuple[int, ...], Any],
         options: Any,
-        attrs: Any,
+        attrs: dict[tuple[int, ...], Any],
         warmup: bool,
     ) -> _Kernel:
         _refuse_foreign_code(options)
-        combos = session.recording.combos
-        combos.append(Combo(self, signature, constexprs, options))
-        kernel = _Kernel(session, len(combos) - 1)
+        combo = Combo(self, signature, constexprs, options, attrs)
+        general = _general(self, *bound[self], options)
+        kernel = _Kernel(session, *(session.number(each) for each in (combo, general)))
         self.device_caches[device][0][key] = kernel
         return kernel
 
-    jit_function.__init__ = initialised
+    jit_function.create_binder = with_general
     jit_function._do_compile = compiled
+
+
+_Bound = tuple[dict[str, Any], list[Any]]
+"""Arguments by name, and their types."""
+
+
+def _general_binder(function: Any, backend: Any) -> Callable[..., Any]:
+    """Triton's binder for a function that nothing is specialised in."""
+    from triton.runtime.jit import create_function_from_signature
+
+    parameters = []
+    for given in function.params:
+        parameter = copy.copy(given)
+        if not parameter.is_constexpr:
+            parameter.do_not_specialize = parameter.do_not_specialize_on_alignment = True
+        parameters.append(parameter)
+    binder: Callable[..., Any] = create_function_from_signature(
+        function.signature, parameters, backend
+    )
+    return binder
+
+
+def _general(function: Any, arguments: dict[str, Any], kinds: list[Any], options: Any) -> Combo:
+    """The combo of a launch without what Triton specialises it to."""
+    from triton._utils import find_paths_if, get_iterable_path
+
+    values = list(arguments.values())
+    paths = find_paths_if(kinds, lambda _, kind: kind == "constexpr")
+    constants = {path: get_iterable_path(values, path) for path in paths}
+    signature = dict(zip((p.name for p in function.params), kinds, strict=True))
+    return Combo(function, signature, constants, options, {})

@@ -173,7 +173,7 @@ class Work:
 def _record_value(record: ModuleRecord, made: Mapping[int, Lowering]) -> list[object]:
     """A record as the cache keeps it, TTIR compressed."""
     return [
-        [[call.digest, call.launches, call.raised] for call in record.calls],
+        [[c.digest, c.launches, c.general, c.raised] for c in record.calls],
         record.failed,
         [[n, _packed(each.text), each.options, each.error] for n, each in made.items()],
     ]
@@ -182,7 +182,8 @@ def _record_value(record: ModuleRecord, made: Mapping[int, Lowering]) -> list[ob
 def _record_of(value: list[Any]) -> tuple[ModuleRecord, dict[int, Lowering]]:
     calls, failed, made = value
     records = tuple(
-        CallRecord(digest, tuple(launches), raised) for digest, launches, raised in calls
+        CallRecord(digest, tuple(launches), tuple(general), raised)
+        for digest, launches, general, raised in calls
     )
     lowerings = {n: Lowering(_unpacked(text), options, error) for n, text, options, error in made}
     return ModuleRecord(records, failed), lowerings

@@ -27,6 +27,8 @@ KEPT_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 """Of the environment variables that steer Triton, those that a worker follows."""
 
 
+Row = tuple[str, list[int], list[int], str]
+"""A :class:`CallRecord` on its way between processes."""
 _WARM = "import torch\ndef run(x):\n    return torch.empty_like(x).zero_()\n"
 
 
@@ -46,6 +48,7 @@ class CallRecord:
 
     digest: str
     launches: tuple[int, ...]
+    general: tuple[int, ...]
     raised: str
 
 
@@ -164,7 +167,7 @@ def _recorded(
         record, _ = _read(*_limited(_record, text, calls, (), seconds=seconds))
     except ProblemError as error:
         return ModuleRecord(lost=f"the host code does not end well: {error.what}"), {}
-    numbers = sorted({number for call in record.calls for number in call.launches})
+    numbers = sorted({n for call in record.calls for n in (*call.launches, *call.general)})
     return record, {n: _lowered_alone(text, calls, n, seconds) for n in numbers}
 
 
@@ -202,7 +205,7 @@ def _with_folder(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _record(
     text: str, calls: tuple[Call, ...], wanted: bool | tuple[int, ...]
-) -> tuple[str, list[tuple[str, list[int], str]], dict[int, tuple[str, str, str]]]:
+) -> tuple[str, list[Row], dict[int, tuple[str, str, str]]]:
     """Why the module does not load, its calls, and combos lowered: builtin values only.
 
     ``wanted`` is True for all combos, False for those up to a call that can be lowered.
@@ -214,7 +217,7 @@ def _record(
         recording = record(text, calls)
     except LoadError as error:
         return str(error), [], {}
-    rows = [(call.digest, call.launches, call.raised) for call in recording.calls]
+    rows = [(call.digest, call.launches, call.general, call.raised) for call in recording.calls]
     made: dict[int, tuple[str, str, str]] = {}
     if wanted is True:
         wanted = tuple(range(len(recording.combos)))
@@ -231,8 +234,11 @@ def _record(
 
 def _read(
     failed: str,
-    rows: Sequence[tuple[str, list[int], str]],
+    rows: Sequence[Row],
     made: dict[int, tuple[str, str, str]],
 ) -> tuple[ModuleRecord, dict[int, Lowering]]:
-    calls = tuple(CallRecord(digest, tuple(launches), raised) for digest, launches, raised in rows)
+    calls = tuple(
+        CallRecord(digest, tuple(launches), tuple(general), raised)
+        for digest, launches, general, raised in rows
+    )
     return ModuleRecord(calls, failed), {n: Lowering(*parts) for n, parts in made.items()}
