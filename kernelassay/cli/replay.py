@@ -43,10 +43,9 @@ def replay(
     """Run something again; what comes of it must be what was stored.
 
     Of a SESSION it is one cell, of a MUTANT on an INPUT: its output digest and verdicts must be the
-    same. A cell that a lazy run left out is run, and shown. A FILE is a bundle of `kernelassay
-    illusion`, or what `kernelassay check --replay-file` wrote; of a DIR it is every bundle in it.
-    Of a bundle, the inputs, the output's bytes and the verdict must be the same; exit code 2: they
-    are not.
+    same. A cell that a lazy run left out is run, and shown. A FILE is a bundle of the seeded fuzz,
+    or what `kernelassay check --replay-file` wrote; of a DIR it is every bundle in it. Of a bundle,
+    the inputs, the output's bytes and the verdict must be the same; exit code 2: they are not.
     """
     of_a_cell = candidate is not None or problem is not None
     if of_a_cell and device is not None:

@@ -72,9 +72,12 @@ def _computed(text: str, name: str, inputs: list[NDArray[np.float64]]) -> NDArra
     with np.errstate(all="ignore"):
         found = function(*inputs)
     try:
-        return np.array(found, np.float64)
+        output = np.asarray(found)
     except (TypeError, ValueError):
         raise _no_output(name, type(found).__name__) from None
+    if output.dtype.kind not in "fiub":
+        raise _no_output(name, type(found).__name__)
+    return output.astype(np.float64)
 
 
 def _no_output(name: str, kind: str) -> ProblemError:

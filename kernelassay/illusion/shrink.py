@@ -84,7 +84,8 @@ def shrink(
 ) -> Shrunk:
     """Shrink a failing case, or the explicit ``inputs`` in its place.
 
-    At most ``executions`` runs of the kernel, the first and the last of which confirm the failure.
+    At most ``executions`` runs of the kernel, the first and the last of which confirm the failure;
+    an input that the user's reference refuses counts as one.
     With ``any_size`` sizes may leave the schema's candidates, which are what the fuzzer draws from
     and need not hold the smallest that fails. Raises :class:`UsageError` if the kernel does not
     fail on the case.
@@ -214,7 +215,7 @@ class _Search:
         """Make elements that are less simple than this simpler, many at once first."""
         flat = np.concatenate([array.ravel() for array in self.best.inputs])
         step = flat.size
-        while step >= 1:
+        while step >= 1 and self.executed < self.limit:
             for start in range(0, flat.size, step):
                 changed = flat.copy()
                 for place in range(start, min(start + step, flat.size)):
