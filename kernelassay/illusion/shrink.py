@@ -70,6 +70,20 @@ class Shrunk:
         shown: dict[str, Any] = plain(data)
         return shown
 
+    def describe(self) -> str:
+        """A few lines for a terminal."""
+        found = self.bundle
+        elements = [array.tolist() for array in self.inputs] if self.explicit else []
+        lines = [
+            f"{found.kernel}  ({found.language} on {found.device})",
+            f"before: {self.before.in_words()}",
+            f"now:    {self.case.in_words()}",
+            *(f"input {at}: {values}" for at, values in enumerate(elements)),
+            f"fails by {found.expected.failure}: {self.wrong}",
+            f"{self.executions} executions" + ("" if self.finished else ", the limit"),
+        ]
+        return "\n".join(lines)
+
 
 def shrink(
     examiner: Examiner,
