@@ -35,13 +35,11 @@ from kernelassay import cell
 from kernelassay.errors import ToolchainError
 from kernelassay.execute.cpu.device import PATTERNS
 from kernelassay.execute.triton.arrays import changed
-from kernelassay.execute.triton.options import Options
+from kernelassay.execute.triton.options import SLACK, Options
 from kernelassay.execute.triton.serving import Ran, StoppedError, UnfitError
 from kernelassay.execute.triton.tensors import Allocations, input_tensor, marked, output_tensor
 from kernelassay.kernel import Finding
 
-SLACK = 1 << 20
-"""How far outside of a buffer an access is a finding, and no fault: that of the CPU executor."""
 SUPPORTED = "3.6 to 3.9"
 _ALIGNMENT = 256
 _READ, _WRITE = "oob-global-read", "oob-global-write"
@@ -166,9 +164,7 @@ class Checks:
         nearest = gaps.argmin(axis=1)
         return gaps[np.arange(lanes.size), nearest], nearest
 
-    def _place(
-        self, lanes: NDArray[np.uint64], nearest: NDArray[np.intp], index: int
-    ) -> str:
+    def _place(self, lanes: NDArray[np.uint64], nearest: NDArray[np.intp], index: int) -> str:
         if not self._windows:
             return f"{int(lanes[index]):#x}, and there is no tensor"
         window = self._windows[int(nearest[index])]
@@ -379,8 +375,7 @@ class Interpreter:
         self._checks.reset()
         self._given = [(bytearray(blob), blob) for blob in blobs]
         return [
-            input_tensor(head, memory)
-            for head, (memory, _) in zip(heads, self._given, strict=True)
+            input_tensor(head, memory) for head, (memory, _) in zip(heads, self._given, strict=True)
         ]
 
     def finish(self, found: Any) -> Ran:
@@ -403,7 +398,7 @@ class Interpreter:
             del kept[function]
 
 
-_PROBE = '''
+_PROBE = """
 import torch
 import triton
 import triton.language as tl
@@ -419,7 +414,7 @@ def run(x):
     y, z = torch.empty_like(x), torch.zeros_like(x)
     probe[(1,)](x, y, z, x.shape[0], BLOCK=4)
     return torch.cat([y, z])
-'''
+"""
 
 
 def self_test() -> None:
