@@ -116,7 +116,7 @@ class Cell:
             unwritten=record["unwritten"],
             findings=tuple(Finding(**f) for f in record["findings"]),
             output_digest=record["output_digest"],
-            **{view: _unflatten(view, record) for view in VIEWS},
+            **{view: unflattened(view, record) for view in VIEWS},
         )
 
 
@@ -129,7 +129,8 @@ def flattened(view: str, verdict: Verdict | None) -> dict[str, Any]:
     return {f"{view}_{name}": value for name, value in (values | past).items()}
 
 
-def _unflatten(view: str, record: Mapping[str, Any]) -> Verdict | None:
+def unflattened(view: str, record: Mapping[str, Any]) -> Verdict | None:
+    """The inverse of :func:`flattened`."""
     if record[f"{view}_count"] is None:
         return None
     values = {f.name: record[f"{view}_{f.name}"] for f in fields(Verdict) if f.name != "past"}

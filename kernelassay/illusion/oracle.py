@@ -80,8 +80,10 @@ class Rule:
         Values come before non-finite elements, as published.
         """
         verdict = judged.rounded if self.reference == "rounded" else judged.exact
-        if verdict is None:
-            return judged.failure
+        return judged.failure if verdict is None else self.of_verdict(verdict, tolerance)
+
+    def of_verdict(self, verdict: Verdict, tolerance: float) -> Failure:
+        """Why an output of the right shape and dtype fails; "" if it passes."""
         accepts = self.acceptance(tolerance)
         if not verdict.max_abs <= accepts.tolerance:
             return "tolerance"

@@ -276,8 +276,7 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
 class Buckets:
     """Every generated mutant is in exactly one bucket.
 
-    ``flagged`` ones have a sanitizer finding and no wrong output; ``left_out`` ones are distinct
-    and were not run, being no part of the sample.
+    ``flagged`` ones have a sanitizer finding and no wrong output.
     """
 
     generated: int
@@ -288,14 +287,12 @@ class Buckets:
     witnessed: int
     flagged: int
     unobserved: int
-    left_out: int
 
     def check(self) -> None:
         """Raises ``AssertionError`` if the buckets do not close."""
         named = self.stillborn + self.equivalent + self.duplicate + self.distinct
         assert self.generated == named, self
-        run = self.witnessed + self.flagged + self.unobserved
-        assert self.distinct == run + self.left_out, self
+        assert self.distinct == self.witnessed + self.flagged + self.unobserved, self
 
 
 def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Buckets:
@@ -307,7 +304,6 @@ def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Bu
         for at in grid.of(MUTANT):
             unproven = "flagged" if flagged[at] else "unobserved"
             counts["witnessed" if wrong[at] else unproven] += 1
-    run = counts["witnessed"] + counts["flagged"] + counts["unobserved"]
     made_of = {name: counts[name] for name in STATUSES}
     found = Buckets(
         generated=sum(made_of.values()),
@@ -315,7 +311,6 @@ def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Bu
         witnessed=counts["witnessed"],
         flagged=counts["flagged"],
         unobserved=counts["unobserved"],
-        left_out=counts["distinct"] - run,
     )
     found.check()
     return found

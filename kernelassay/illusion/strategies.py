@@ -200,3 +200,12 @@ def strategy(name: str) -> Strategy:
     if name not in STRATEGIES:
         raise unknown_name("strategy", name, STRATEGIES)
     return STRATEGIES[name]
+
+
+def named(names: Sequence[str]) -> tuple[str, ...]:
+    """Strategies by name, ``"all"`` or ``"published"``; ``"default"`` for none."""
+    chosen: list[str] = []
+    for name in names or ("default",):
+        several = {"all": tuple(STRATEGIES), "published": PUBLISHED}.get(name)
+        chosen += several or (strategy(name).name,)
+    return tuple(dict.fromkeys(chosen))

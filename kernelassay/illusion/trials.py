@@ -142,6 +142,13 @@ class Trials:
         for path in sorted((self.root / "trials").glob("*/*.parquet")):
             yield self._table(path)
 
+    def of_kernel(self, operator: str, kernel: str) -> list[dict[str, Any]]:
+        """The trials of one kernel, as records."""
+        paths = sorted((self.root / "trials" / slug(operator)).glob("*.parquet"))
+        found = [self._table(path) for path in paths]
+        mine = (table.filter(pa.compute.equal(table["kernel"], kernel)) for table in found)
+        return [record for table in mine for record in table.to_pylist()]
+
     def _table(self, path: Path) -> pa.Table:
         try:
             table = pq.read_table(path)

@@ -125,7 +125,7 @@ def _mutants(console: Console, summary: Summary) -> None:
         f"{made.generated} mutants = {made.stillborn} stillborn + {made.equivalent} equivalent"
         f" + {made.duplicate} duplicate + {made.distinct} distinct\n"
         f"{made.distinct} distinct = {made.witnessed} witnessed + {made.flagged} flagged only"
-        f" + {made.unobserved} unobserved + {made.left_out} left out of the sample",
+        f" + {made.unobserved} unobserved",
         soft_wrap=True,
     )
     table = Table(title="Witnessed mutants detected, by budget of cases", title_justify="left")

@@ -6,6 +6,7 @@ The grammar, one statement a line (a statement goes on while a bracket is open):
     NAME = param:STATE.DICT.NAME    a parameter or buffer of the module
     NAME = out | outN               the output, or output N
     NAME = out from argN            the output, which starts as a copy of that input
+    NAME = out[EXTENT, EXTENT]      the output, and its shape: X.shape, X.shape[I] or a number each
     NAME = scratch TYPE[COUNT]      a temporary buffer
     NAME = EXPRESSION               a number, in C
     KERNEL<TEMPLATE ARGUMENTS><<<GRID, BLOCK, SHARED>>>(ARGUMENTS)
@@ -20,7 +21,7 @@ An expression is C over literals, macros, constants of the file, earlier names, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelassay.compile.lexing import Token, join, split_commas, tokenize
@@ -32,6 +33,8 @@ _MARK = re.compile(r"^\s*//\s*kernelassay:(.*)$")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _REFERENCE = r"(?:arg\d+|out\d*|param:[A-Za-z_]\w*(?:\.\w+)*?)"
 _TENSOR = re.compile(rf"({_REFERENCE})(?:\s+from\s+(arg\d+))?")
+_SHAPED = re.compile(r"(out\d*)\s*\[(.*)\]", re.DOTALL)
+_EXTENT = re.compile(r"(?P<of>[A-Za-z_]\w*)\s*\.\s*shape(?:\s*\[\s*(?P<axis>-?\d+)\s*\])?")
 _SCRATCH = re.compile(r"scratch\s+([A-Za-z_][\w\s]*?)\s*\[(.*)\]", re.DOTALL)
 _PROPERTY = re.compile(
     rf"(?<![\w.:])(?P<of>{_REFERENCE}|[A-Za-z_]\w*)\s*\.\s*(?:shape\s*\[\s*(?P<axis>-?\d+)\s*\]|(?P<numel>numel)\b)"
@@ -40,13 +43,25 @@ _BARE = re.compile(r"(?<![\w.:])(arg\d+|param:[\w.]+|out\d*)(?![\w.])")
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """Part of an output's stated shape: one extent of an input, or all of them without ``axis``."""
+
+    reference: str
+    axis: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
-    """``NAME = argN``, ``param:...``, ``outN``; ``start`` is the input an output begins as."""
+    """``NAME = argN``, ``param:...``, ``outN``; ``start`` is the input an output begins as.
+
+    ``shape`` is that of an output, where it is stated.
+    """
 
     name: str
     reference: str
     start: str
     line: int
+    shape: tuple[Extent | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +240,7 @@ class _Reader:
             )
         # `out = out` gives a tensor the name that it has anyway, which kernels often use.
         own_name = re.fullmatch(_REFERENCE, name) and _canonical(name) == _canonical(
-            source.partition(" ")[0]
+            re.split(r"[ \[]", source)[0]
         )
         if not own_name and re.fullmatch(r"arg\d+|out\d*|launch|zero|require|skip|scratch", name):
             raise self.fail(line, f"{name!r} is a word of the header", "choose another name")
@@ -235,6 +250,9 @@ class _Reader:
             if start and not reference.startswith("out"):
                 raise self.fail(line, f"only an output can start as a copy: {source!r}")
             statement = Tensor(name, reference, start, line)
+        elif shaped := _SHAPED.fullmatch(source):
+            shape = tuple(self._extent(part, line) for part in shaped[2].split(","))
+            statement = Tensor(name, _canonical(shaped[1]), "", line, shape)
         elif scratch := _SCRATCH.fullmatch(source):
             statement = Scratch(name, scratch[1], self._expression(scratch[2], line), line)
         elif not source:
@@ -249,6 +267,19 @@ class _Reader:
                 return
         self.names[name] = statement
         self._add(statement)
+
+    def _extent(self, text: str, line: int) -> Extent | int:
+        text = text.strip()
+        if text.isdecimal():
+            return int(text)
+        match = _EXTENT.fullmatch(text)
+        if match is None:
+            raise self.fail(line, f"{text!r} is no extent: write X.shape, X.shape[0] or a number")
+        bound = self.names.get(match["of"])
+        reference = bound.reference if isinstance(bound, Tensor) else match["of"]
+        if not re.fullmatch(r"arg\d+", reference):
+            raise self.fail(line, f"{match['of']!r} is no input bound before this line")
+        return Extent(reference, None if match["axis"] is None else int(match["axis"]))
 
     def _zero(self, name: str, line: int) -> Zero:
         bound = self.names.get(name)
@@ -329,6 +360,30 @@ class _Reader:
 
 def _canonical(reference: str) -> str:
     return "out0" if reference == "out" else reference
+
+
+def stated_shape(
+    extents: Iterable[Extent | int], shapes: Mapping[str, Sequence[int]], where: str
+) -> tuple[int, ...]:
+    """The shape that a header states, where inputs (``arg0``, ...) have ``shapes``.
+
+    Raises ``UsageError`` for an input or an extent that there is not.
+    """
+    found: list[int] = []
+    for extent in extents:
+        if isinstance(extent, int):
+            found.append(extent)
+            continue
+        known, axis = shapes.get(extent.reference), extent.axis
+        if known is None or (axis is not None and not -len(known) <= axis < len(known)):
+            at = "" if axis is None else f"[{axis}]"
+            raise UsageError(
+                f"the output's shape is stated by {extent.reference}.shape{at}, which there is not",
+                where=where,
+                hint=f"there is {', '.join(f'{name} {list(s)}' for name, s in shapes.items())}",
+            )
+        found += known if axis is None else [known[axis]]
+    return tuple(found)
 
 
 def template_arguments(tokens: list[Token]) -> list[list[Token]]:

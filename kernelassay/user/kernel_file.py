@@ -78,8 +78,13 @@ def read_kernel(path: Path | str) -> KernelFile:
         raise UsageError(
             f"cannot be read: {error}", where=str(path), hint="name a readable UTF-8 .cu file"
         ) from error
-    header = read_header(text, str(path))
-    file = DeviceFile.read(text, str(path))
+    return kernel_of(text, str(path))
+
+
+def kernel_of(text: str, path: str) -> KernelFile:
+    """The same of a file's ``text``; ``path`` is where its own headers lie, and for messages."""
+    header = read_header(text, path)
+    file = DeviceFile.read(text, path)
     if header.launches and file.has_launch:
         raise UsageError(
             "the header has a launch, but the file defines a function `launch` itself",

@@ -21,6 +21,7 @@ from kernelassay.compile.source import (
 from kernelassay.errors import UnsupportedError, UsageError, unknown_name
 from kernelassay.user.extract import DeviceFile, parameter_line
 from kernelassay.user.header import (
+    Extent,
     Header,
     LaunchLine,
     Number,
@@ -47,7 +48,8 @@ _WORDS = frozenset(
 class Buffer:
     """A pointer parameter of ``launch`` and the tensor it is bound to.
 
-    ``what`` describes the parameter for messages, ``line`` is where it is bound.
+    ``what`` describes the parameter for messages, ``line`` is where it is bound, ``shape`` that of
+    an output, where it is stated.
     """
 
     parameter: str
@@ -56,6 +58,7 @@ class Buffer:
     start: str
     what: str
     line: int
+    shape: tuple[Extent | int, ...] = ()
 
     @property
     def is_output(self) -> bool:
@@ -308,7 +311,10 @@ def _buffer(tensor: Tensor, uses: Sequence[_Use], header: Header) -> Buffer:
             where=header.at(tensor.line),
             hint="bind the output to a parameter the kernel writes",
         )
-    return Buffer(tensor.name, use.type, tensor.reference, tensor.start, use.what, tensor.line)
+    reference, line = tensor.reference, tensor.line
+    return Buffer(
+        tensor.name, use.type, reference, tensor.start, use.what, line, shape=tensor.shape
+    )
 
 
 def _value(tensor: Tensor, uses: Sequence[_Use]) -> Quantity:

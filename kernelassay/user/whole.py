@@ -20,6 +20,7 @@ from kernelassay.kernel import OPTIMISED, Call, Launch, Scalar
 from kernelassay.problem import MODEL_SEED, LoadedProblem, device_hint
 from kernelassay.references import flat_outputs
 from kernelassay.trace import Traced, meta, state_of
+from kernelassay.user.header import stated_shape
 from kernelassay.user.kernel_file import KernelFile
 from kernelassay.user.launch_text import Buffer, Quantity
 
@@ -133,6 +134,7 @@ def whole_call(kernel: KernelFile, traced: Traced) -> Call:
     nodes = {b.parameter: _node(kernel, traced, b.reference, b.line) for b in kernel.buffers}
     for buffer in kernel.buffers:
         _check_type(kernel, buffer, traced.nodes[nodes[buffer.parameter]])
+        _check_shape(kernel, buffer, traced)
     operands = tuple((b.parameter, nodes[b.parameter]) for b in kernel.buffers if not b.is_output)
     outputs = tuple((b.parameter, nodes[b.parameter]) for b in kernel.outputs)
     starts = tuple((b.parameter, _start(kernel, b, traced)) for b in kernel.outputs if b.start)
@@ -237,6 +239,21 @@ def _check_type(kernel: KernelFile, buffer: Buffer, node: fx.Node) -> None:
         where=where,
         hint=f"its elements would be {' or '.join(sorted(_ELEMENTS[dtype])[:3])}",
     )
+
+
+def _check_shape(kernel: KernelFile, buffer: Buffer, traced: Traced) -> None:
+    if not buffer.shape:
+        return
+    values = {name: traced.nodes[name].meta["val"] for name in traced.inputs}
+    shapes = {name: tuple(v.shape) for name, v in values.items() if isinstance(v, Tensor)}
+    where = f"{kernel.path}:{buffer.line}"
+    stated, found = stated_shape(buffer.shape, shapes, where), meta(traced.nodes[buffer.reference])
+    if stated != found.shape:
+        raise UsageError(
+            f"the header states the shape {list(stated)} of {buffer.reference}, "
+            f"the problem has {list(found.shape)}",
+            where=where,
+        )
 
 
 def _same_width(plain: str, words: Sequence[str], dtype: str) -> bool:

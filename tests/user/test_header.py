@@ -3,7 +3,16 @@
 import pytest
 
 from kernelassay.errors import KernelassayError, KernelSyntaxError, UnsupportedError, UsageError
-from kernelassay.user.header import LaunchLine, Number, Scratch, Tensor, Zero, read_header
+from kernelassay.user.header import (
+    Extent,
+    LaunchLine,
+    Number,
+    Scratch,
+    Tensor,
+    Zero,
+    read_header,
+    stated_shape,
+)
 from kernelassay.user.kernel_file import read_kernel
 
 KERNEL = """\
@@ -69,6 +78,27 @@ def test_a_tensor_may_be_bound_to_its_own_name(tmp_path):
         assert "is a word of the header" in refusal(tmp_path, (other,))
 
 
+def test_an_output_may_state_its_shape_by_extents_of_inputs(tmp_path):
+    shaped = written(tmp_path, ["x = arg0", "y = out[x.shape, arg1.shape[-2], 3]", *GOOD[2:]])
+    (output,) = read_kernel(shaped).outputs
+    assert output.shape == (Extent("arg0", None), Extent("arg1", -2), 3)
+    assert stated_shape(output.shape, {"arg0": (4, 5), "arg1": (6, 7)}, "here") == (4, 5, 6, 3)
+    for shapes in ({"arg0": (4, 5)}, {"arg0": (4, 5), "arg1": (6,)}):
+        with pytest.raises(UsageError, match=r"arg1.shape\[-2\], which there is not"):
+            stated_shape(output.shape, shapes, "here")
+
+
+def test_an_output_that_states_its_shape_may_be_bound_to_its_own_name(tmp_path):
+    body = KERNEL.replace("float* y", "float* out").replace("y[i]", "out[i]")
+    lines = ("x = arg0", "out = out[x.shape]", GOOD[2], GOOD[3].replace("y", "out"))
+    (output,) = read_kernel(written(tmp_path, lines, body)).outputs
+    assert (output.parameter, output.reference, output.shape) == (
+        "out",
+        "out0",
+        (Extent("arg0", None),),
+    )
+
+
 def test_a_size_alone_keeps_its_name_and_an_expression_is_a_statement_of_launch(tmp_path):
     lines = ("x = arg0", "y = out", "n = x.numel", "blocks = (n + 63) / 64")
     kernel = read_kernel(written(tmp_path, (*lines, "scale<<<blocks, 64>>>(x, y, n, 1.5f)")))
@@ -98,6 +128,9 @@ def test_the_type_of_a_number_is_that_of_the_parameter_it_goes_to(tmp_path):
         ({2: "n = arg0 + 1"}, "arg0 stands inside an expression"),
         ({2: "zero x"}, "'x' is no output and no scratch"),
         ({2: "n : 4"}, "is no statement"),
+        ({1: "y = out[x.numel]"}, "'x.numel' is no extent"),
+        ({1: "y = out[w.shape]"}, "'w' is no input bound before"),
+        ({1: "y = out[]"}, "'' is no extent"),
         ({1: "y = arg1"}, "no parameter is bound to the output"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kernelassay.illusion.corpus.cuda_twins import twin
 from kernelassay.inputs import InputSpec
 from kernelassay.plan import skipped
 from tests.user.problems import problem_text
@@ -330,6 +331,15 @@ KINDS = {
     ),
     "two outputs, one of them integer": (TWO_OUTPUTS, BEST),
     "a launch function of the file's own, with a template": (OWN_LAUNCH, problem_text("return -x")),
+    "an output that states its shape, a type under a condition": (
+        twin("matmul_cuda").text,
+        problem_text(
+            "return a @ b",
+            sizes="rows = 5\ninner = 37\ncols = 20",
+            inputs="torch.randn(rows, inner), torch.randn(inner, cols)",
+            parameters="a, b",
+        ),
+    ),
     "a same-value store race": (SAME_VALUE, problem_text("return x.sum(dim=1)")),
 }
 
@@ -428,6 +438,11 @@ __global__ void naive(const float* x, float* y, int cols) {
         (FLAT.replace("arg0\n", "arg1\n", 1) + CALL, DOUBLE, "has no arg1; it has arg0, out0"),
         (FLAT.replace("numel", "shape[2]") + CALL, DOUBLE, "2 dimensions, so no shape[2]"),
         (FLAT.replace("= out", "= out1") + CALL, DOUBLE, "has the outputs out0, the header binds"),
+        (
+            FLAT.replace("= out", "= out[x.shape, 1]") + CALL,
+            DOUBLE,
+            "states the shape [5, 96, 1] of out0, the problem has [5, 96]",
+        ),
         (FLAT + CALL + "\nrequire rows(3)", DOUBLE, "cannot be evaluated"),
     ],
 )

@@ -42,7 +42,7 @@ _REPEAT_SECONDS, _REPEAT_FIRST_SECONDS = 2e-3, 50e-3
 _PROBE_WORDS = 4096
 
 
-_STRAY = "wrote over memory that is not its own, past the guard zones"
+STRAY = "wrote over memory that is not its own, past the guard zones"
 CORRUPTED = "corrupted"
 
 Timed = tuple[Cell, float]
@@ -329,7 +329,7 @@ def _candidates(pipe: Connection, prepared: CudaInputBench, task: Task, held: li
             try:
                 prepared.require_sound()
             except CorruptedError:
-                stray = without_output(candidate.id, task.request.spec.id, cell.CRASH, _STRAY)
+                stray = without_output(candidate.id, task.request.spec.id, cell.CRASH, STRAY)
                 took = time.perf_counter() - start
                 pipe.send(Results(((stray, took),) if len(held) == 1 else (), ended=CORRUPTED))
                 return False
@@ -352,7 +352,7 @@ def _attempt(prepared: CudaInputBench, candidate: Candidate, request: Measure) -
     except FaultError as fault:
         return lost(fault.outcome, fault.detail), fault.outcome
     except CorruptedError:
-        return lost(cell.CRASH, _STRAY), CORRUPTED
+        return lost(cell.CRASH, STRAY), CORRUPTED
     except torch.OutOfMemoryError as error:
         return lost(cell.INFRASTRUCTURE, str(error)), cell.OUT_OF_MEMORY
     except RuntimeError as error:  # PyTorch, where a value downstream is not possible

@@ -27,9 +27,8 @@ _PADDED_H = (3, 256, 1025)
 _NORM_H = (2, 3, 256, 1025)
 
 
-def _rows(h: tuple[int, ...]) -> Schema:
-    dims = {"B": (1, 2, 8), "S": (1, 7, 128), "H": h}
-    return Schema(dims, {"x": ("B", "S", "H")}, ("B", "S", "H"))
+def _rows(h: tuple[int, ...], s: tuple[int, ...] = (1, 7, 128)) -> Schema:
+    return Schema({"B": (1, 2, 8), "S": s, "H": h}, {"x": ("B", "S", "H")}, ("B", "S", "H"))
 
 
 def _product(m: tuple[int, ...], k: tuple[int, ...], n: tuple[int, ...]) -> Schema:
@@ -191,29 +190,30 @@ def entries() -> tuple[Op, ...]:
 
 @cache
 def extras() -> tuple[Op, ...]:
-    """Controls of our own, tolerances too.
+    """Controls of our own, schemas and tolerances too.
 
     They have ``tl.dot``, atomics, a prefix sum, a barrier between threads that exchange through
-    global memory, and inputs of different ranks.
+    global memory, and inputs of different ranks. A tolerance for float16 is no less than the
+    distance of its numbers at the largest outputs that inputs within 10 have.
     """
-    rows = _rows(_ANY_H)
+    rows = _rows(_ANY_H, (1, 7, 16))
     means = Schema(rows.dims, rows.inputs, ("B", "S"))
     affine = Schema(
-        _rows(_NORM_H).dims,
+        {**rows.dims, "H": _NORM_H},
         {"x": ("B", "S", "H"), "weight": ("H",), "bias": ("H",)},
         ("B", "S", "H"),
     )
     return (
         _control(
             "matmul_dot_triton",
-            _product((1, 2, 7, 64, 100), (1, 3, 16, 64, 100), (1, 2, 15, 64, 100)),
-            {**_MATMUL, "float16": 1.0},
+            _product((1, 2, 7, 64, 100), (1, 3, 16, 33, 64), (1, 2, 15, 64, 100)),
+            {**_MATMUL, "float16": 4.0},
             reference="matmul",
         ),
         _control("row_mean_atomic_triton", means, _LOOSE, reference="row_mean"),
         _control("running_mean_triton", rows, _LOOSE),
         _control("running_max_exchange_triton", rows, _RELU, reference="running_max"),
-        _control("layernorm_affine_triton", affine, {"float32": 1e-3, "float16": 5e-2}),
+        _control("layernorm_affine_triton", affine, {"float32": 1e-3, "float16": 0.25}),
     )
 
 

@@ -1,4 +1,4 @@
-"""Layer norm over the last axis with weight and bias: a pass for the mean, one for the variance.
+"""Layer norm over the last axis with weight and bias: passes for the mean, then for the variance.
 
 A program takes a tile of whole rows of a contiguous copy; any strides. eps 1e-5.
 """
@@ -28,6 +28,9 @@ def layernorm_affine_kernel(
     mean = tl.sum(x, axis=1) / n_cols
     # The padding must not count as elements that lie the mean away from it.
     centred = tl.where(mask, x - mean[:, None], 0.0)
+    # Of equal elements the rounded mean leaves a rest that the root of eps would blow up.
+    rest = tl.sum(centred, axis=1) / n_cols
+    centred = tl.where(mask, centred - rest[:, None], 0.0)
     variance = tl.sum(centred * centred, axis=1) / n_cols
     inverse = 1.0 / tl.sqrt(variance + 1e-5)
     weight = tl.load(weight_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)

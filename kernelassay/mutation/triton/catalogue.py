@@ -1,0 +1,10 @@
+"""All rules of Triton kernels, family by family."""
+
+from __future__ import annotations
+
+from kernelassay.mutation.rule import Rule
+from kernelassay.mutation.triton import arithmetic, boundary, indexing, semantic
+
+#: The catalogue in its fixed order, which is the order of mutants.
+RULES: tuple[Rule, ...] = (*arithmetic.RULES, *indexing.RULES, *semantic.RULES, *boundary.RULES)
+BENIGN: tuple[Rule, ...] = ()
