@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from kernelassay.cli import app
-from kernelassay.mutation import FAMILIES, RULES, Rule
+from kernelassay.mutation import FAMILIES, RULES, Rule, rules_of
 from kernelassay.protocol_inputs import KINDS
 from kernelassay.protocols import DEFAULT as DEFAULT_PROTOCOLS
 from kernelassay.protocols import PROTOCOLS, Protocol
@@ -38,24 +38,40 @@ _NOTE = "<!-- Made by `python -m kernelassay.docs`; do not edit. -->\n"
 
 def rules_page() -> str:
     """The catalogue: every rule with what it rewrites, the bug it stands for, and one example."""
-    lines = [
-        "# Mutation rules",
-        _NOTE,
-        f"{len(RULES)} rules in {len(FAMILIES)} families. Each example is a test: the left side of"
-        " the diff is the",
-        "original kernel source, the right side the first mutant the rule makes of it.\n",
-        "| family | rules |",
-        "| --- | ---: |",
-    ]
-    for family in FAMILIES:
-        count = sum(rule.family == family for rule in RULES)
-        lines.append(f"| [{family}](#{family}) | {count} |")
-    for family in FAMILIES:
-        lines += ["", f"## {family}"]
-        for rule in RULES:
-            if rule.family == family:
-                lines += _rule(rule)
+    return "\n".join(_rules("Mutation rules", "kernel source", RULES)) + "\n"
+
+
+def triton_rules_page() -> str:
+    """The same of the rules for Triton kernels, and of the rewrites that are no faults."""
+    from kernelassay.mutation.triton.catalogue import BENIGN
+
+    lines = [*_rules("Mutation rules of Triton kernels", "module", rules_of("triton"))]
+    lines += ["", "## Benign rewrites\n"]
+    lines.append(f"{len(BENIGN)} rewrites after which a correct kernel is still correct: controls.")
+    for rule in BENIGN:
+        lines += _rule(rule)
     return "\n".join(lines) + "\n"
+
+
+def _rules(title: str, source: str, rules: Sequence[Rule]) -> Iterator[str]:
+    yield f"# {title}"
+    yield _NOTE
+    yield (
+        f"{len(rules)} rules in {len(FAMILIES)} families. Each example is a test: the left side of"
+        " the diff is the"
+    )
+    yield f"original {source}, the right side the first mutant the rule makes of it.\n"
+    yield "| family | rules |"
+    yield "| --- | ---: |"
+    for family in FAMILIES:
+        count = sum(rule.family == family for rule in rules)
+        yield f"| [{family}](#{family}) | {count} |"
+    for family in FAMILIES:
+        yield ""
+        yield f"## {family}"
+        for rule in rules:
+            if rule.family == family:
+                yield from _rule(rule)
 
 
 def _rule(rule: Rule) -> Iterator[str]:
@@ -201,6 +217,7 @@ def _cell(option: click.Option) -> str:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "rules.md": rules_page,
+    "triton-rules.md": triton_rules_page,
     "styles.md": styles_page,
     "protocols.md": protocols_page,
     "cli.md": cli_page,

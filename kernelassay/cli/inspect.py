@@ -15,13 +15,12 @@ from kernelassay.cli.selection import (
     console,
     emit_json,
     json_option,
-    kernel_option,
     problem_options,
     sample_option,
     selected_rules,
     style_option,
 )
-from kernelassay.errors import unknown_name
+from kernelassay.errors import UsageError, unknown_name
 
 
 @click.command()
@@ -101,12 +100,28 @@ def _session_problems(root: Path, as_json: bool) -> None:
     help="Add what each rule did in a run; may be repeated, for the sessions of one campaign.",
 )
 @click.option("--partial", is_flag=True, help="Count the finished problems of an unfinished run.")
+@click.option(
+    "--language",
+    type=click.Choice(("cuda", "triton")),
+    default="cuda",
+    show_default=True,
+    help="Rules for kernels of this language.",
+)
 @json_option
 def rules(
-    patterns: tuple[str, ...], sessions: tuple[Path, ...], partial: bool, as_json: bool
+    patterns: tuple[str, ...],
+    sessions: tuple[Path, ...],
+    partial: bool,
+    language: str,
+    as_json: bool,
 ) -> None:
     """List mutation rules; with --session, which fire and which yield witnessed mutants."""
-    chosen = selected_rules(patterns)
+    if sessions and language != "cuda":
+        raise UsageError(
+            "--session counts what CUDA rules did",
+            hint="leave out --language, or --session",
+        )
+    chosen = selected_rules(patterns, language)
     coverage = _coverage(sessions, partial) if sessions else {}
     if as_json:
         emit_json("rules", [_rule_record(rule, coverage) for rule in chosen])
@@ -151,7 +166,7 @@ def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
     record = {
         "id": rule.id,
         "family": rule.family,
-        "language": "cuda",
+        "language": rule.language,
         "what": rule.what,
         "bug": rule.bug,
         "examples": [{"before": e.before, "after": list(e.after)} for e in rule.examples],
@@ -165,7 +180,12 @@ def _rule_record(rule: Any, coverage: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @problem_options
-@kernel_option
+@click.option(
+    "--kernel",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Mutate this file of your own: CUDA, which computes the one problem selected, or a"
+    " Python module with Triton kernels (.py), which needs no problem.",
+)
 @click.option("--rules", "patterns", multiple=True, help="Rule id, glob or family.")
 @sample_option
 @style_option
@@ -185,35 +205,35 @@ def mutants(
     source: bool,
     as_json: bool,
 ) -> None:
-    """List the mutants of problems, before any compilation."""
+    """List the mutants of problems, or of a Triton module, before any compilation."""
     from kernelassay.mutation import diff
     from kernelassay.mutation import mutants as generate
     from kernelassay.population import sampled
-    from kernelassay.styles import STYLES, choose, mutated
 
-    chosen = selected_rules(patterns)
+    selection = Selection(names, kernelbench, level, files, kernel=kernel)
+    language = "cuda" if kernel is None or kernel.suffix != ".py" else "triton"
+    chosen = selected_rules(patterns, language)
     rows: list[dict[str, Any]] = []
     shown: list[str] = []
-    wanted = choose(styles, executor="cuda")  # listing runs nothing
-    for problem, calls in _substrates(Selection(names, kernelbench, level, files, kernel=kernel)):
+    for problem, texts in _texts(selection, language, styles, source):
         if source:
-            kept = wanted if styles else tuple(STYLES)
+            mark = "//" if language == "cuda" else "#"
             shown += [
-                f"// {problem} {call.id} {style}\n{call.sources[style]}"
-                for call in calls
-                for style in mutated(call.sources, kept)
+                f"{' '.join((mark, problem, call, style)).strip()}\n{text}"
+                for call, style, text in texts
             ]
             continue
         listed: list[dict[str, Any]] = []
-        for call, style in ((c, s) for c in calls for s in mutated(c.sources, wanted)):
-            text = call.sources[style]
-            found = generate(text, problem=problem, call=call.id, style=style, rules=chosen)
+        for call, style, text in texts:
+            found = generate(
+                text, problem=problem, call=call, style=style, rules=chosen, language=language
+            )
             for mutant in found.mutants:
                 listed.append(
                     {
                         "id": mutant.id,
                         "problem": problem,
-                        "call": call.id,
+                        "call": call,
                         "style": style,
                         "rule": mutant.rule,
                         "family": mutant.family,
@@ -226,10 +246,12 @@ def mutants(
         rows += [row for row in listed if row["id"] in kept_ids]
     if show is not None and not shown:
         raise unknown_name("mutant", show, (row["id"] for row in rows))
-    _print_mutants(rows, shown, as_json)
+    _print_mutants(rows, shown, as_json, "python" if language == "triton" else language)
 
 
-def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json: bool) -> None:
+def _print_mutants(
+    rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json: bool, lexer: str
+) -> None:
     if as_json:
         emit_json("mutants", {"diffs": list(shown)} if shown else list(rows))
         return
@@ -237,7 +259,7 @@ def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json
     if shown:
         for text in shown:
             if out.is_terminal:
-                out.print(Syntax(text, "diff" if text.startswith("---") else "cuda"))
+                out.print(Syntax(text, "diff" if text.startswith("---") else lexer))
             else:
                 click.echo(text)
         return
@@ -247,6 +269,41 @@ def _print_mutants(rows: Sequence[dict[str, Any]], shown: Sequence[str], as_json
         cells = (row[key] for key in columns)
         table.add_row(*(str(cell) for cell in cells))
     out.print(table)
+
+
+def _texts(
+    selection: Selection, language: str, styles: tuple[str, ...], every_style: bool
+) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """The kernel sources to mutate, by problem: the call, the style and the text of each.
+
+    A Triton module is a problem of its own, named as its file, of one call.
+    """
+    if language == "triton":
+        return [_module(selection, styles)]
+    from kernelassay.styles import STYLES, choose, mutated
+
+    wanted = choose(styles, executor="cuda")  # listing runs nothing
+    kept = tuple(STYLES) if every_style and not styles else wanted
+    return [
+        (problem, [(c.id, s, c.sources[s]) for c in calls for s in mutated(c.sources, kept)])
+        for problem, calls in _substrates(selection)
+    ]
+
+
+def _module(
+    selection: Selection, styles: tuple[str, ...]
+) -> tuple[str, list[tuple[str, str, str]]]:
+    assert selection.kernel is not None
+    if selection.names or selection.files or selection.kernelbench or styles:
+        raise UsageError(
+            "a Triton module stands for itself: it takes no problem and no style",
+            hint=f"kernelassay mutants --kernel {selection.kernel}",
+        )
+    try:
+        text = selection.kernel.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{selection.kernel} is no UTF-8 text", hint="save it as UTF-8") from error
+    return selection.kernel.stem, [("", "", text)]
 
 
 def _substrates(selection: Selection) -> list[tuple[str, tuple[Any, ...]]]:

@@ -229,8 +229,9 @@ kernel_option = click.option(
 )
 
 
-def selected_rules(patterns: Sequence[str]) -> tuple[Any, ...]:
-    """Mutation rules by id, glob or family; all of them for an empty selection."""
-    from kernelassay.mutation import RULES, select
+def selected_rules(patterns: Sequence[str], language: str = "cuda") -> tuple[Any, ...]:
+    """Mutation rules of a language by id, glob or family; all for an empty selection."""
+    from kernelassay.mutation import rules_of, select
 
-    return select(patterns) if patterns else RULES
+    rules = rules_of(language)
+    return select(patterns, rules) if patterns else rules

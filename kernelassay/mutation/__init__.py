@@ -10,11 +10,13 @@ from kernelassay.mutation.engine import (
     mutant_text,
     mutants,
 )
+from kernelassay.mutation.language import LANGUAGES, rules_of
 from kernelassay.mutation.rule import FAMILIES, Edit, Example, Mutation, Rule
 from kernelassay.mutation.tree import KernelTree, LaunchSite, Parameter
 
 __all__ = [
     "FAMILIES",
+    "LANGUAGES",
     "RULES",
     "Edit",
     "Example",
@@ -30,5 +32,6 @@ __all__ = [
     "mutant_id",
     "mutant_text",
     "mutants",
+    "rules_of",
     "select",
 ]

@@ -14,7 +14,7 @@ import libcst as cst
 from kernelassay.mutation.rule import Edit, Example, Find, Mutation, Rule, mutation
 from kernelassay.mutation.triton.boundary_loops import ranges
 from kernelassay.mutation.triton.examples import SUMMED, body, edited, module, rule, stored
-from kernelassay.mutation.triton.indexing import block_products
+from kernelassay.mutation.triton.indexing_blocks import block_products
 from kernelassay.mutation.triton.match import (
     atom,
     binary,

@@ -31,7 +31,8 @@ def ranges(tree: TritonTree) -> Iterator[tuple[cst.Call, list[cst.BaseExpression
 def _start(tree: TritonTree) -> Iterator[Mutation]:
     for _, given in ranges(tree):
         if len(given) == 1:
-            yield mutation(Edit(*[tree.full_span(given[0])[0]] * 2, "1, "))
+            edge = tree.full_span(given[0])[0]
+            yield mutation(Edit(edge, edge, "1, "))
             continue
         step = tree.full(given[2]) if len(given) == 3 else "1"
         start = step if number(given[0]) == 0 else f"{atom(tree, given[0])} + {step}"

@@ -137,7 +137,7 @@ def statement(tree: TritonTree, node: cst.CSTNode) -> cst.CSTNode | None:
 
 def atom(tree: TritonTree, node: cst.CSTNode) -> str:
     """The text of an expression as an operand, in parentheses if it needs them."""
-    if isinstance(node, _ATOMS) or getattr(node, "lpar", ()):
+    if isinstance(node, _ATOMS) or tree.full(node) != tree.text(node):
         return tree.full(node)
     return f"({tree.text(node)})"
 

@@ -271,15 +271,14 @@ class Values:
         if name in _INT_CALLS:
             return "int"
         if name in ("load", *_ATOMICS):
-            address = value(call, 0, "pointer")
             holder = self.tree.parent(call)
             # A loaded number that addresses are made of is an index.
             target = holder.targets[0].target if isinstance(holder, cst.Assign) else None
             is_index = isinstance(target, cst.Name) and target.value in self.indices
-            return "int" if is_index and address is not None else "value"
+            return "int" if is_index else "value"
         if name in _TILES:
-            dtype = argument(call, 2 if name == "full" else 1, "dtype")
-            return "int" if dtype is not None and "int" in self.tree.text(dtype) else "value"
+            given = argument(call, 2 if name == "full" else 1, "dtype")
+            return "int" if given is not None and "int" in self.tree.text(given) else "value"
         if name == "where":
             return _highest(self.kind(value(call, 1, "x")), self.kind(value(call, 2, "y")))
         if name in _SAME:
