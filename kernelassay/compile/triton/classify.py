@@ -84,6 +84,7 @@ def classify(
     _check_original(work, own)
     dead = _stillborn(work, [key for key in texts if key != own])
     classes = _classes(work, [key for key in texts if key not in dead])
+    _check_code(work, own)
     return _decided(ids, keys, broken | _by_mutant(keys, dead), work, classes, own)
 
 
@@ -116,19 +117,24 @@ def _check_original(work: Work, own: str) -> None:
                 f"the original raises on representative call {number}: {call.raised}",
                 hint="host code may use shapes, strides and dtypes of tensors, but no values",
             )
-    combos = {(own, n) for call in record.calls for n in call.launches}
-    if not combos:
+    if not any(call.launches for call in record.calls):
         raise KernelSyntaxError("the original launches no kernel on any representative call")
     work.record([own], every=True)
     if work.records[own].lost:
         raise UnsupportedError(f"the original cannot be recorded: {work.records[own].lost}")
-    work.compile(combos)
-    for text, number in sorted(combos):
-        error, transient = work.error(text, number)
-        if transient:
-            raise DeviceError(f"the compiler did not get done with the original: {error}")
-        if error:
-            raise KernelSyntaxError(f"the original does not compile: {error}")
+    work.compile((own, number) for number in record.calls[0].launches)
+    _check_code(work, own)
+
+
+def _check_code(work: Work, own: str) -> None:
+    """Raise if code that the original runs is known not to compile."""
+    for call in work.records[own].calls:
+        for number in call.launches:
+            error, transient = work.error(own, number)
+            if transient:
+                raise DeviceError(f"the compiler did not get done with the original: {error}")
+            if error:
+                raise KernelSyntaxError(f"the original does not compile: {error}")
 
 
 def _stillborn(work: Work, texts: Sequence[str]) -> dict[str, str]:

@@ -162,12 +162,12 @@ class Work:
         return ("text", text)
 
     def error(self, text: str, number: int) -> tuple[str, bool]:
-        """Why a combo has no code, and whether a limit is why; "" if it has. Compile first."""
+        """Why a combo is known to have no code, else "", and whether a limit is why."""
         lowering = self.lowering(text, number)
         if lowering.error:
             return lowering.error, lowering.transient
-        code = self._codes[self._name(text, number)]
-        return code.error, code.transient
+        code = self._codes.get(self._name(text, number))
+        return (code.error, code.transient) if code is not None else ("", False)
 
 
 def _record_value(record: ModuleRecord, made: Mapping[int, Lowering]) -> list[object]:
