@@ -166,9 +166,7 @@ class Checks:
         nearest = gaps.argmin(axis=1)
         return gaps[np.arange(lanes.size), nearest], nearest
 
-    def _place(
-        self, lanes: NDArray[np.uint64], nearest: NDArray[np.intp], index: int
-    ) -> str:
+    def _place(self, lanes: NDArray[np.uint64], nearest: NDArray[np.intp], index: int) -> str:
         if not self._windows:
             return f"{int(lanes[index]):#x}, and there is no tensor"
         window = self._windows[int(nearest[index])]
@@ -379,8 +377,7 @@ class Interpreter:
         self._checks.reset()
         self._given = [(bytearray(blob), blob) for blob in blobs]
         return [
-            input_tensor(head, memory)
-            for head, (memory, _) in zip(heads, self._given, strict=True)
+            input_tensor(head, memory) for head, (memory, _) in zip(heads, self._given, strict=True)
         ]
 
     def finish(self, found: Any) -> Ran:
@@ -403,7 +400,7 @@ class Interpreter:
             del kept[function]
 
 
-_PROBE = '''
+_PROBE = """
 import torch
 import triton
 import triton.language as tl
@@ -419,7 +416,7 @@ def run(x):
     y, z = torch.empty_like(x), torch.zeros_like(x)
     probe[(1,)](x, y, z, x.shape[0], BLOCK=4)
     return torch.cat([y, z])
-'''
+"""
 
 
 def self_test() -> None:

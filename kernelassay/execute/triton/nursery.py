@@ -243,9 +243,7 @@ def _work(
         os._exit(0)
 
 
-def _confine(
-    options: Options, folder: Path, fences: tuple[str, ...], visible: str | None
-) -> None:
+def _confine(options: Options, folder: Path, fences: tuple[str, ...], visible: str | None) -> None:
     for name in _SCRATCH:
         os.environ[name] = str(folder)
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty until here: nothing was to start CUDA

@@ -186,9 +186,7 @@ def serve(options: Options, requests: int, answers: int) -> None:
             return
 
 
-def _backend(
-    options: Options, timer: Timer
-) -> tuple[Backend, Callable[[ModuleType], None]]:
+def _backend(options: Options, timer: Timer) -> tuple[Backend, Callable[[ModuleType], None]]:
     if options.device == "numpy":
         from kernelassay.execute.triton.arrays import Arrays
 
@@ -274,8 +272,6 @@ def several(found: Any, kind: str) -> str:
 def array_head(dtype: str, shape: Sequence[int]) -> dict[str, Any]:
     """What a receiver needs to know of a contiguous array beside its bytes."""
     return {"dtype": dtype, "shape": [int(extent) for extent in shape]}
-
-
 
 
 def _answer(ran: Ran) -> dict[str, Any]:
