@@ -287,4 +287,56 @@ def bundle(
     click.echo(f"{written} bundles in {out}; `kernelassay replay {out}` runs them again")
 
 
+@illusion.command()
+@click.argument("bundle_file", type=click.Path(path_type=Path), metavar="BUNDLE")
+@click.option(
+    "--executions",
+    type=click.IntRange(3),
+    default=200,
+    show_default=True,
+    help="Run the kernel at most so often.",
+)
+@click.option("--schema-sizes", is_flag=True, help="Try no size but the schema's own.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where to write the bundle of the smallest case: a file or a directory.",
+)
+@json_option
+def shrink(
+    bundle_file: Path, executions: int, schema_sizes: bool, out: Path | None, as_json: bool
+) -> None:
+    """Run the kernel of a BUNDLE towards the smallest case on which it fails in the same way."""
+    from rich.console import Console
+
+    from kernelassay.illusion.benches import bench_for
+    from kernelassay.illusion.bundle import write
+    from kernelassay.illusion.bundle_file import read
+    from kernelassay.illusion.shrink import shrink as shrunk
+
+    found = read(bundle_file)
+    bench = bench_for(found.language, found.device)
+    try:
+        with Console(stderr=True).status("") as status:
+            smallest = shrunk(
+                found.examiner,
+                bench,
+                found.case,
+                device=found.device,
+                inputs=found.inputs() if found.explicit else None,
+                executions=executions,
+                any_size=not schema_sizes,
+                progress=status.update,
+            )
+    finally:
+        bench.close()
+    written = write(out, smallest.bundle) if out else None
+    if as_json:
+        emit_json("illusion-shrunk", smallest.to_json())
+    else:
+        click.echo(smallest.describe())
+    if written:
+        click.echo(f"written to {written}", err=True)
+
+
 COMMANDS = (illusion,)

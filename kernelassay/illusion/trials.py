@@ -178,7 +178,7 @@ class Trials:
             "kernels": [asdict(one) for one in subjects],
             "population": list(population),
         }
-        data = json.dumps(record, indent=1).encode()  # unsorted: the order of inputs counts
+        data = json.dumps(record, indent=1).encode()  # the order of dimensions counts
         path = self._operator_path(operator.name)
         if not path.exists() or path.read_bytes() != data:
             write_whole(path, data)

@@ -84,6 +84,10 @@ def test_every_kernel_has_a_trial_on_every_case(trials):
     assert [row.name for row in product.rows] == ["matmul", "wrong", "same", "raises"]
     assert product.columns["rounded_max_abs"].shape == (4, len(STRATEGIES) * COUNT)
     assert product.op.schema.dims["K"] == (1, 3)
+    for grid in (product, softmax, padded):
+        stored = trials.operator(grid.operator)[0]
+        assert [*stored.schema.dims] == [*entry(grid.operator).schema.dims]
+        assert [*stored.schema.inputs] == [*entry(grid.operator).schema.inputs]
     assert softmax.op == SOFTMAX
     assert padded.op.fault == PADDED.fault
 

@@ -100,8 +100,9 @@ class TritonBench:
             return self._answer()
         except wire.SilentError:
             self._end()
-            longest = f"{self.options.longest:g} s"
-            return Execution(cell.TIMEOUT, f"did not end within {longest}", None)
+            limit = f"{self.options.seconds:g} s, or was not compiled"
+            detail = f"did not end within {limit} within {self.options.compile_seconds:g} s"
+            return Execution(cell.TIMEOUT, detail, None)
         except wire.ClosedError:
             return self._died()
         except (wire.BrokenFrameError, KeyError, TypeError, ValueError, OverflowError) as error:
@@ -130,7 +131,7 @@ class TritonBench:
         control, its_control = socket.socketpair()
         output, its_output = os.pipe()
         # Nothing is waited for without end: not for a process that does not read, either.
-        timeout = struct.pack("ll", math.ceil(self.options.longest + GRACE_SECONDS), 0)
+        timeout = struct.pack("ll", math.ceil(self.options.seconds + GRACE_SECONDS), 0)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         self._requests, self._control, self._output = ours, control, output
         self._source = wire.Source(ours.fileno(), (output,), self._hears)
@@ -192,8 +193,14 @@ class TritonBench:
 
     def _answer(self) -> Execution:
         assert self._source is not None
-        deadline = time.monotonic() + self.options.longest + GRACE_SECONDS
-        head = self._source.head(deadline)
+        deadline = time.monotonic() + self.options.seconds + GRACE_SECONDS
+        compiling = self.options.compile_seconds
+        while "compiling" in (head := self._source.head(deadline)):
+            start = time.monotonic()
+            self._source.head(start + compiling)  # says that it is done
+            took = time.monotonic() - start
+            compiling -= took
+            deadline += took
         if head["number"] != self._number:
             raise ValueError("it answers what it was not asked")
         if "unsupported" in head:

@@ -35,13 +35,11 @@ from kernelassay import cell
 from kernelassay.errors import ToolchainError
 from kernelassay.execute.cpu.device import PATTERNS
 from kernelassay.execute.triton.arrays import changed
-from kernelassay.execute.triton.options import Options
+from kernelassay.execute.triton.options import SLACK, Options
 from kernelassay.execute.triton.serving import Ran, StoppedError, UnfitError
 from kernelassay.execute.triton.tensors import Allocations, input_tensor, marked, output_tensor
 from kernelassay.kernel import Finding
 
-SLACK = 1 << 20
-"""How far outside of a buffer an access is a finding, and no fault: that of the CPU executor."""
 SUPPORTED = "3.6 to 3.9"
 _ALIGNMENT = 256
 _READ, _WRITE = "oob-global-read", "oob-global-write"

@@ -158,7 +158,7 @@ def main(device: Device, descriptor: int) -> None:
 
 
 def _warm(device: Device) -> None:
-    import kernelassay.execute.triton.serving  # noqa: F401
+    import kernelassay.execute.triton.serving
 
     if device == "numpy":
         return
@@ -170,9 +170,7 @@ def _warm(device: Device) -> None:
 
         self_test()
     else:
-        import triton
-        import triton.compiler
-        import triton.language
+        pass
 
 
 def _supervise(job: dict[str, object], descriptors: list[int], visible: str | None) -> NoReturn:

@@ -9,6 +9,9 @@ from kernelassay.errors import unknown_name
 
 Device = Literal["interpreter", "cuda", "numpy"]
 DEVICES: tuple[Device, ...] = get_args(Device)
+SLACK = 1 << 20
+"""How far outside of a buffer an access is a finding and no fault: that of the CPU executor."""
+
 Surroundings = Literal["finite", "nan"]
 Undefined = Literal["zero", "nan"]
 
@@ -21,9 +24,11 @@ class Options:
     under Triton's interpreter or on a GPU. ``gpu`` is a value for ``CUDA_VISIBLE_DEVICES`` ("" for
     that of this process). A run may take ``seconds`` of wall time, on a GPU without what the
     compiler takes, which may have ``compile_seconds``; the process may map ``memory_bytes`` beyond
-    what it starts with. ``surroundings`` names what memory around tensors reads as
-    (``cpu.device.PATTERNS``), ``undefined`` what the interpreter gives masked lanes of a load
-    without ``other`` (integers are 0 either way). The ``texts`` used last stay loaded.
+    what it starts with, and PyTorch take ``device_bytes`` of a GPU.
+
+    ``surroundings`` names what memory around tensors reads as (``cpu.device.PATTERNS``),
+    ``undefined`` what the interpreter gives masked lanes of a load without ``other`` (integers are
+    0 either way). The ``texts`` used last stay loaded.
     """
 
     device: Device
@@ -34,6 +39,7 @@ class Options:
     undefined: Undefined = "zero"
     gpu: str = ""
     texts: int = 64
+    device_bytes: int = 16 << 30
 
     def __post_init__(self) -> None:
         for kind, value, known in (
@@ -43,9 +49,3 @@ class Options:
         ):
             if value not in known:
                 raise unknown_name(kind, value, known)
-
-    @property
-    def longest(self) -> float:
-        """Seconds after which no run can still be going on."""
-        compiling = self.compile_seconds if self.device == "cuda" else 0.0
-        return self.seconds + compiling

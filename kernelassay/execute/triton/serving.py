@@ -84,8 +84,10 @@ class Backend(Protocol):
 class Timer:
     """Raises in the main thread when a run has taken its time, again until it is heard."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, tell: Callable[[dict[str, Any]], None]) -> None:
         self._seconds = seconds
+        self._tell = tell
+        self._paused = False
         signal.signal(signal.SIGALRM, self._expired)
 
     def _expired(self, number: int, frame: FrameType | None) -> None:
@@ -102,11 +104,18 @@ class Timer:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within, time does not count."""
+        """Within, the compiler works: that time does not count, which the bench is told."""
+        if self._paused:
+            yield
+            return
         left, again = signal.setitimer(signal.ITIMER_REAL, 0)
+        self._paused = True
+        self._tell({"compiling": True})
         try:
             yield
         finally:
+            self._tell({"compiling": False})
+            self._paused = False
             if again:
                 signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), again)
 
@@ -160,7 +169,7 @@ def serve(options: Options, requests: int, answers: int) -> None:
     """The main loop of a worker. Raises :class:`wire.ClosedError` when its bench is gone."""
     own = os.getpid()
     source = wire.Source(requests)
-    timer = Timer(options.seconds)
+    timer = Timer(options.seconds, lambda head: wire.send(answers, wire.pack(head)))
     try:
         backend, forget = _backend(options, timer)
     except KernelassayError as error:
@@ -228,7 +237,8 @@ def _failure(error: BaseException) -> Ran:
     if isinstance(error, SystemExit):
         return Ran(RAISED, f"ends the process with exit({error.code})")
     for cause in causes(error):
-        if isinstance(cause, MemoryError) or any(word in said(cause) for word in _MEMORY):
+        in_words = isinstance(cause, RuntimeError) and any(w in said(cause) for w in _MEMORY)
+        if isinstance(cause, MemoryError) or in_words:
             return Ran(cell.OUT_OF_MEMORY, said(cause))
     return Ran(RAISED, _described(error))
 
@@ -251,7 +261,9 @@ def said(error: BaseException) -> str:
 
 
 def _described(error: BaseException) -> str:
-    root = list(causes(error))[-1] if type(error).__name__ == "InterpreterError" else error
+    root = error
+    while type(root).__name__ == "InterpreterError" and root.__cause__ is not None:
+        root = root.__cause__
     frames = [f for f in traceback.extract_tb(root.__traceback__) if f.filename.startswith("<ker")]
     where = f" (line {frames[-1].lineno} of the text)" if frames else ""
     return f"{type(root).__name__}: {said(root)}"[: _DETAIL - len(where)] + where

@@ -50,13 +50,20 @@ def marked(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor |
     return made
 
 
+def span(tensor: Tensor) -> int:
+    """The elements of memory from a tensor's first element to its last."""
+    if tensor.numel() == 0:
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((extent - 1) * stride for extent, stride in steps)
+
+
 def poison(tensor: Tensor) -> None:
     """Fill a tensor's memory with the unwritten mark, as ``oracle.poison`` does an array's."""
     width = tensor.element_size()
     if tensor.numel() == 0 or tensor.dtype == torch.bool or tensor.requires_grad:
         return
-    count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    flat = tensor.as_strided((count,), (1,))
+    flat = tensor.as_strided((span(tensor),), (1,))
     if width == 1:
         flat.view(torch.uint8).fill_(oracle.POISON_WORD & 0xFF)
     elif width == 2:

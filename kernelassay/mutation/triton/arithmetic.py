@@ -65,7 +65,7 @@ def _swap_operands(tree: TritonTree) -> Iterator[Mutation]:
 
 def _drop_left(tree: TritonTree) -> Iterator[Mutation]:
     for node in numbers(tree, "+", "*"):
-        if _is_general(tree, node) and tree.text(node.left) != tree.text(node.right):
+        if _is_general(tree, node):
             yield mutation(lift(tree, node, node.right))
 
 
@@ -78,7 +78,8 @@ def _drop_right(tree: TritonTree) -> Iterator[Mutation]:
 def _is_general(tree: TritonTree, node: cst.BinaryOperation) -> bool:
     """Whether no rule of a narrower bug drops an operand of this operation."""
     return not (
-        is_scale(tree, node)
+        tree.text(node.left) == tree.text(node.right)
+        or is_scale(tree, node)
         or is_shift(tree, node)
         or is_rescale(tree, node)
         or is_epsilon(tree, node)
@@ -248,7 +249,7 @@ RULES: tuple[Rule, ...] = (
         "`a + b`, `a - b` and `a * b` to `a`",
         "a forgotten term or factor, such as the inner cubic term of gelu",
         _drop_right,
-        stored("x * (1.0 + x * x)", "x", "x * (1.0)", "x * (1.0 + x)"),
+        stored("x * (1.0 + x * x)", "x", "x * (1.0)"),
         stored("tl.exp(x) - 1.0", "tl.exp(x)"),
     ),
     rule(

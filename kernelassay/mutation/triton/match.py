@@ -71,8 +71,8 @@ def argument(call: cst.Call, position: int | None, keyword: str = "") -> cst.Arg
     """An argument by its position (None: by keyword only) or its keyword; no starred ones."""
     for index, arg in enumerate(call.args):
         if arg.star:
-            return None
-        if arg.keyword is not None:
+            position = None  # what follows has no known position
+        elif arg.keyword is not None:
             if arg.keyword.value == keyword:
                 return arg
         elif index == position:

@@ -70,15 +70,8 @@ def is_rescale(tree: TritonTree, node: cst.CSTNode) -> bool:
     name = node.left.value
     for carried in values_of(tree, node).carried:
         if carried.name == name:
-            return any(node in _within(update.node) for update in carried.updates)
+            return any(update.node in tree.ancestors(node) for update in carried.updates)
     return False
-
-
-def _within(root: cst.CSTNode) -> list[cst.CSTNode]:
-    found = [root]
-    for node in found:
-        found.extend(node.children)
-    return found
 
 
 def is_scale(tree: TritonTree, node: cst.CSTNode) -> bool:

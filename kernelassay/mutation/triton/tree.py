@@ -8,9 +8,11 @@ of a node keeps them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import merge
 from itertools import chain
 
 import libcst as cst
@@ -79,6 +81,8 @@ class TritonTree:
         self._spans = wrapper.resolve(ByteSpanPositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
         self._names = wrapper.resolve(QualifiedNameProvider)
+        self._qualified: dict[cst.CSTNode, str] = {}
+        self._index()
         self.functions = tuple(self._jit_functions())
         if not self.functions:
             raise UnsupportedError(
@@ -158,29 +162,48 @@ class TritonTree:
     def nodes(
         self, *types: type[cst.CSTNode], within: cst.CSTNode | None = None
     ) -> Iterator[cst.CSTNode]:
-        """Nodes of ``types`` in source order, an outer one before those in it.
+        """Nodes of exactly these types in source order, an outer one before those in it.
 
         ``within`` None means device code: the bodies of the jit functions.
         """
-        found = self._device if within is None else tuple(_preorder(within))
-        return (node for node in found if isinstance(node, types))
+        parts = (f.node.body for f in self.functions) if within is None else (within,)
+        return chain.from_iterable(self._search(part, types) for part in parts)
 
-    @cached_property
-    def _device(self) -> tuple[cst.CSTNode, ...]:
-        return tuple(chain.from_iterable(_preorder(f.node.body) for f in self.functions))
-
-    @cached_property
-    def _host(self) -> tuple[cst.CSTNode, ...]:
-        return tuple(_preorder(self._module, stop=frozenset(self._by_node)))
+    def _search(
+        self, part: cst.CSTNode, types: tuple[type[cst.CSTNode], ...]
+    ) -> Iterator[cst.CSTNode]:
+        first, end = self._ranges[part]
+        runs = [self._of_type.get(kind, []) for kind in types]
+        hits = [run[bisect_left(run, first) : bisect_left(run, end)] for run in runs]
+        return (self._all[position] for position in merge(*hits))
 
     def host(self, *types: type[cst.CSTNode]) -> Iterator[cst.CSTNode]:
         """The same of host code: everything outside jit functions."""
-        return (node for node in self._host if isinstance(node, types))
+        device = [self._ranges[function.node] for function in self.functions]
+        for node in self._search(self._module, types):
+            position = self._ranges[node][0]
+            if not any(first <= position < end for first, end in device):
+                yield node
+
+    def _index(self) -> None:
+        """Number the nodes in pre-order: a subtree is a run, and each type's nodes are known."""
+        self._all: list[cst.CSTNode] = []
+        self._ranges: dict[cst.CSTNode, tuple[int, int]] = {}
+        self._of_type: dict[type[cst.CSTNode], list[int]] = {}
+        stack: list[tuple[cst.CSTNode, int]] = [(self._module, -1)]
+        while stack:
+            node, first = stack.pop()
+            if first >= 0:
+                self._ranges[node] = (first, len(self._all))
+                continue
+            position = len(self._all)
+            self._all.append(node)
+            self._of_type.setdefault(type(node), []).append(position)
+            stack.append((node, position))
+            stack.extend((c, -1) for c in reversed(node.children) if not isinstance(c, _BLANK))
 
     def _jit_functions(self) -> Iterator[JitFunction]:
-        for node in _preorder(self._module):
-            if not isinstance(node, cst.FunctionDef):
-                continue
+        for node in self._search(self._module, (cst.FunctionDef,)):
             if any(self.qualified(_called(d.decorator)) in _JIT for d in node.decorators):
                 yield self._jit_function(node)
 
@@ -214,6 +237,12 @@ class TritonTree:
 
     def qualified(self, node: cst.CSTNode) -> str:
         """The dotted name of what an imported name or attribute is, or ``""``."""
+        if node in self._qualified:
+            return self._qualified[node]
+        found = self._qualified[node] = self._qualify(node)
+        return found
+
+    def _qualify(self, node: cst.CSTNode) -> str:
         root = node
         while isinstance(root, cst.Attribute):
             root = root.value
@@ -257,24 +286,11 @@ class TritonTree:
     @cached_property
     def language(self) -> str:
         """How the module spells ``triton.language``, as in ``tl``."""
-        for node in self._device:
-            if isinstance(node, cst.Attribute):
-                parts = self.qualified(node)
-                if parts.startswith(_LANGUAGE) and self.qualified(node.value) == _LANGUAGE[:-1]:
-                    return self.text(node.value)
+        for node in self.nodes(cst.Attribute):
+            if self.qualified(node.value) == _LANGUAGE[:-1]:
+                return self.text(node.value)
         return "tl"
 
 
 def _called(decorator: cst.BaseExpression) -> cst.BaseExpression:
     return decorator.func if isinstance(decorator, cst.Call) else decorator
-
-
-def _preorder(
-    root: cst.CSTNode, stop: frozenset[cst.CSTNode] = frozenset()
-) -> Iterator[cst.CSTNode]:
-    stack: list[cst.CSTNode] = [root]
-    while stack:
-        node = stack.pop()
-        yield node
-        children: Sequence[cst.CSTNode] = node.children
-        stack.extend(c for c in reversed(children) if c not in stop and not isinstance(c, _BLANK))

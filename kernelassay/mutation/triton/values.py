@@ -20,6 +20,7 @@ import libcst as cst
 
 from kernelassay.mutation.triton.match import (
     argument,
+    binary,
     comparison,
     names,
     operator,
@@ -172,6 +173,8 @@ class Values:
 
     def _bases(self, address: cst.BaseExpression, seen: frozenset[str]) -> Iterator[str]:
         for term in terms(address):
+            if binary(term, "-"):
+                yield from self._bases(term.left, seen)
             if not isinstance(term, cst.Name) or term.value in seen:
                 continue
             name = term.value
