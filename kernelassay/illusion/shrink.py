@@ -28,6 +28,8 @@ from kernelassay.illusion.values import VALUES
 from kernelassay.oracle import output_digest
 
 EXECUTIONS = 200
+SHOWN = 64
+"""Inputs of more elements are abbreviated for a terminal."""
 SIMPLE = ("constant-rows", "unit", "uniform", "near-zero", "ascending", "opposed", "spiked")
 """Distributions from simple to less so; those with non-finite elements come after them."""
 TINY = tuple(range(1, 8))
@@ -55,6 +57,27 @@ class Shrunk:
     wrong: str
     bundle: Bundle
 
+    def describe(self) -> str:
+        """A few lines for a terminal."""
+        expected = self.bundle.expected
+        lines = [
+            f"{self.bundle.kernel}  fails by {expected.failure} ({expected.outcome})",
+            f"before: {self.before.in_words()}",
+            f"now:    {self.case.in_words()}",
+        ]
+        if self.explicit:
+            lines.append("on these inputs, which the case does not draw:")
+            for name, array in zip(self.bundle.schema.inputs, self.inputs, strict=True):
+                shown = np.array2string(array, threshold=SHOWN, separator=", ")
+                lines.append(f"  {name} {list(array.shape)} = {shown}".replace("\n", "\n    "))
+        if self.wrong:
+            lines.append(f"wrong:  {self.wrong}")
+        if not expected.deterministic:
+            lines.append("its output differs from one execution to the next")
+        ended = "" if self.finished else "; the limit ended the search"
+        lines.append(f"{self.executions} executions{ended}")
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; the elements of explicit inputs as nested lists."""
         explicit = [array.astype(np.float64).tolist() for array in self.inputs]
@@ -69,20 +92,6 @@ class Shrunk:
         }
         shown: dict[str, Any] = plain(data)
         return shown
-
-    def describe(self) -> str:
-        """A few lines for a terminal."""
-        found = self.bundle
-        elements = [array.tolist() for array in self.inputs] if self.explicit else []
-        lines = [
-            f"{found.kernel}  ({found.language} on {found.device})",
-            f"before: {self.before.in_words()}",
-            f"now:    {self.case.in_words()}",
-            *(f"input {at}: {values}" for at, values in enumerate(elements)),
-            f"fails by {found.expected.failure}: {self.wrong}",
-            f"{self.executions} executions" + ("" if self.finished else ", the limit"),
-        ]
-        return "\n".join(lines)
 
 
 def shrink(

@@ -74,6 +74,9 @@ def test_a_fault_that_is_right_at_every_power_of_two_shrinks_to_three():
     assert (found.case.layout, found.case.dtype) == ("contiguous", "float32")
     assert "output 0 [0, 0, 0] is 0.25, not 0.333333" in found.wrong
     assert found.finished and found.executions <= 40
+    said = found.describe()
+    assert "now:    B=1 S=1 H=3 float32 contiguous" in said
+    assert "x [1, 1, 3] = [[[0., 0., 0.]]]" in said and found.wrong in said
     assert replay(found.bundle, NumpyBench()).differences == ()
 
 
@@ -144,6 +147,7 @@ def test_the_limit_on_executions_holds_and_is_told():
         found = shrunk(kernel(text), executions=limit, progress=steps.append)
         assert (found.executions, found.finished) == (limit, False)
         assert found.bundle.expected.failure == "tolerance"
+        assert "the limit ended the search" in found.describe()
     assert steps and all("executions: " in step for step in steps)
 
 
@@ -157,6 +161,7 @@ def test_a_kernel_that_is_not_deterministic_is_told_so():
     text = text.replace("return ", "return np.float32(").rstrip() + ")\n"
     found = shrunk(kernel(text))
     assert not found.bundle.expected.deterministic
+    assert "its output differs from one execution to the next" in found.describe()
     assert replay(found.bundle, NumpyBench()).differences == ()
 
 
