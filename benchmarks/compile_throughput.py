@@ -36,7 +36,6 @@ from typing import Any, TypeVar
 
 from record import commit
 
-from kernelassay.campaign import machine
 from kernelassay.compile import nvrtc
 from kernelassay.compile.batch import BATCH
 from kernelassay.compile.classify import DISTINCT, STATUSES, classify
@@ -45,6 +44,7 @@ from kernelassay.compile.fixed import Fixed
 from kernelassay.compile.pool import WorkerPool
 from kernelassay.compile.worker import Worker
 from kernelassay.execute.cuda.build import build_cubins
+from kernelassay.host import machine
 from kernelassay.mutation import mutants
 from kernelassay.problem import Problem
 from kernelassay.styles import DEFAULT, mutated

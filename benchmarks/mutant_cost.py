@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from kernelassay import oracle
-from kernelassay.campaign import machine
 from kernelassay.compile.classify import classify
 from kernelassay.compile.launcher import parse_launcher
 from kernelassay.execute.cpu import toolchain
@@ -32,6 +31,7 @@ from kernelassay.execute.cpu.build import Image, build_images, build_runtime
 from kernelassay.execute.cpu.device import CpuDevice
 from kernelassay.execute.cpu.toolchain import find_compiler
 from kernelassay.execute.cpu.translate import namespaced
+from kernelassay.host import machine
 from kernelassay.mutation import mutants
 
 INPUTS = 15

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelassay.campaign import machine
+from kernelassay.host import machine
 
 
 def commit() -> str:

@@ -27,10 +27,10 @@ from typing import Any
 from record import commit
 
 from kernelassay import cell, population
-from kernelassay.campaign import machine
 from kernelassay.execute.bench import Candidate, InputBench, ProblemBench
 from kernelassay.execute.serving import call_infos
 from kernelassay.execute.toolbox import CpuToolbox, Toolbox
+from kernelassay.host import machine
 from kernelassay.inputs import official_inputs
 from kernelassay.mutation import select
 from kernelassay.problem import Problem

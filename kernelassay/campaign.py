@@ -7,8 +7,6 @@ where it stopped.
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from kernelassay.engines import Agenda, Engine, Lane, LocalEngine, Reporter
 from kernelassay.engines.agenda import Cost
 from kernelassay.errors import NothingToTestError
 from kernelassay.execute.cuda.options import CudaOptions
+from kernelassay.host import machine
 from kernelassay.lazy import LAZY
 from kernelassay.plan import PlanOptions
 from kernelassay.problem import Problem
@@ -84,24 +83,6 @@ def _names(options: PlanOptions) -> list[str] | None:
     if options.protocols is None and options.cells != LAZY:
         return None
     return [protocol.name for protocol in options.decided]
-
-
-def machine() -> dict[str, Any]:
-    """Facts about this machine for the record."""
-    model = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-    }
 
 
 def identity_backend(requested: str = "auto") -> str:
@@ -187,4 +168,4 @@ def total_cells(plans: Sequence[dict[str, Any]]) -> int:
     )
 
 
-__all__ = ["Campaign", "Reporter", "identity_backend", "machine", "run", "total_cells"]
+__all__ = ["Campaign", "Reporter", "identity_backend", "run", "total_cells"]

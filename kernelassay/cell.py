@@ -100,7 +100,7 @@ class Cell:
             "output_digest": self.output_digest,
         }
         for view in VIEWS:
-            record |= _flatten(view, getattr(self, view))
+            record |= flattened(view, getattr(self, view))
         return record
 
     @classmethod
@@ -116,30 +116,29 @@ class Cell:
             unwritten=record["unwritten"],
             findings=tuple(Finding(**f) for f in record["findings"]),
             output_digest=record["output_digest"],
-            **{view: _unflatten(view, record) for view in VIEWS},
+            **{view: unflattened(view, record) for view in VIEWS},
         )
 
 
-def _flatten(view: str, verdict: Verdict | None) -> dict[str, Any]:
+def flattened(view: str, verdict: Verdict | None) -> dict[str, Any]:
+    """The columns of :func:`verdict_schema` for one verdict; all ``None`` without one."""
     if verdict is None:
-        return dict.fromkeys(_columns(view))
+        return dict.fromkeys(name for name, _ in verdict_schema(view))
     values = {f.name: getattr(verdict, f.name) for f in fields(Verdict) if f.name != "past"}
     past = {f"past_{t:g}": n for t, n in zip(LADDER, verdict.past, strict=True)}
     return {f"{view}_{name}": value for name, value in (values | past).items()}
 
 
-def _unflatten(view: str, record: Mapping[str, Any]) -> Verdict | None:
+def unflattened(view: str, record: Mapping[str, Any]) -> Verdict | None:
+    """The inverse of :func:`flattened`."""
     if record[f"{view}_count"] is None:
         return None
     values = {f.name: record[f"{view}_{f.name}"] for f in fields(Verdict) if f.name != "past"}
     return Verdict(**values, past=tuple(record[f"{view}_past_{t:g}"] for t in LADDER))
 
 
-def _columns(view: str) -> list[str]:
-    return [name for name in SCHEMA.names if name.startswith(f"{view}_")]
-
-
-def _verdict_schema(view: str) -> Iterable[tuple[str, pa.DataType]]:
+def verdict_schema(view: str) -> Iterable[tuple[str, pa.DataType]]:
+    """The columns that a verdict is stored in, their names beginning with ``view``."""
     for name in ("critical_tolerance", "critical_max_rule", "max_abs", "max_rel", "max_ulp"):
         yield f"{view}_{name}", pa.float64()
     for name in ("count", "out_nan", "out_inf", "ref_nan", "ref_inf"):
@@ -150,7 +149,7 @@ def _verdict_schema(view: str) -> Iterable[tuple[str, pa.DataType]]:
         yield f"{view}_past_{t:g}", pa.int64()
 
 
-_FINDING = pa.struct([("kind", pa.string()), ("count", pa.int64()), ("detail", pa.string())])
+FINDING = pa.struct([("kind", pa.string()), ("count", pa.int64()), ("detail", pa.string())])
 
 SCHEMA = pa.schema(
     [
@@ -161,9 +160,9 @@ SCHEMA = pa.schema(
         ("infected", pa.bool_()),
         ("propagated", pa.bool_()),
         ("unwritten", pa.int64()),
-        ("findings", pa.list_(_FINDING)),
+        ("findings", pa.list_(FINDING)),
         ("output_digest", pa.string()),
-        *(column for view in VIEWS for column in _verdict_schema(view)),
+        *(column for view in VIEWS for column in verdict_schema(view)),
     ]
 )
 

@@ -24,8 +24,10 @@ from kernelassay.styles import DEFAULT, STYLES
 EXIT_CODES: Mapping[int, str] = {
     0: "done",
     1: "usage: an unknown name, a bad file, a missing compiler, a damaged or locked session",
-    2: "a gate the user set was missed (`--fail-under`, `lint --strict`), or `check` rejects",
-    3: "a control misbehaved, or a replay differs; no score or verdict is given",
+    2: "a gate the user set was missed (`--fail-under`, `lint --strict`), `check` rejects, or the"
+    " replay of a bundle differs",
+    3: "a control misbehaved, or the replay of a cell or a check differs; no score or verdict is"
+    " given",
     4: "nothing to test: no problem, mutant or input is left",
     70: "internal error: a defect of kernelassay",
     130: "interrupted; a run keeps its finished units, and the same command resumes it",

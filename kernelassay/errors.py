@@ -3,8 +3,8 @@
 An error tells *what* was wrong, *where*, and *what to do* about it. Anything that is not a
 :class:`KernelassayError` is a defect of the tool and ends with exit code 70.
 
-Exit codes: 0 done; 1 usage; 2 a gate the user set was missed, or `check` rejects; 3 a control
-misbehaved; 4 nothing to test; 70 internal error.
+Exit codes: 0 done; 1 usage; 2 a gate the user set was missed, `check` rejects, or a bundle's replay
+differs; 3 a control misbehaved; 4 nothing to test; 70 internal error.
 """
 
 from __future__ import annotations
@@ -75,6 +75,12 @@ class SessionError(KernelassayError):
 
 class GateError(KernelassayError):
     """A threshold the user set (``--fail-under``) was missed."""
+
+    exit_code = 2
+
+
+class ReplayError(KernelassayError):
+    """A bundle that was run again gave something else than it holds."""
 
     exit_code = 2
 

@@ -253,15 +253,18 @@ def first_wrong(
     references: Sequence[NDArray[Any]],
     unwritten: int = 0,
     tolerance: float = 1e-4,
+    *,
+    relative: bool = True,
 ) -> str:
     """Where outputs first stray beyond a tolerance, and where most, in words; "" if nowhere.
 
-    ``unwritten`` counts the elements no thread wrote.
+    ``unwritten`` counts the elements no thread wrote. Errors are in units of 1 + |ref|, or, if not
+    ``relative``, absolute.
     """
     for index, (out, ref) in enumerate(zip(outputs, references, strict=True)):
         a, b = np.asarray(out, dtype=np.float64), np.asarray(ref, dtype=np.float64)
         with np.errstate(invalid="ignore"):
-            error = np.abs(a - b) / (1.0 + np.abs(b))
+            error = np.abs(a - b) / (1.0 + np.abs(b) if relative else 1.0)
         error[a == b] = 0.0
         wrong = ~(error <= tolerance)
         if not wrong.any():

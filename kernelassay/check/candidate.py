@@ -97,6 +97,8 @@ def _become_candidate(
         server.answer({"ready": True, "fences": list(fences)})
         server.serve()
         code = 0
+    except Exception as error:  # not the candidate's code, whose exceptions are answers
+        print(f"{type(error).__name__}: {error}"[:_DETAIL], flush=True)
     finally:
         os._exit(code)
 

@@ -1,7 +1,8 @@
 """The command line: one group, one module per theme.
 
-Exit codes: 0 done; 1 usage; 2 a gate the user set was missed, or `check` rejects; 3 a
-control misbehaved; 4 nothing to test; 70 internal error; 130 interrupted (finished work is kept).
+Exit codes: 0 done; 1 usage; 2 a gate the user set was missed, `check` rejects, or a bundle's replay
+differs; 3 a control misbehaved; 4 nothing to test; 70 internal error; 130 interrupted (finished
+work is kept).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kernelassay.cli import (
     compare,
     cost,
     explain,
+    illusion,
     inspect,
     ladder,
     lint,
@@ -53,6 +55,7 @@ MODULES = (
     tolerance,
     replay,
     check,
+    illusion,
 )
 for module in MODULES:
     for command in module.COMMANDS:

@@ -19,6 +19,8 @@ from kernelassay.cli.selection import (
 from kernelassay.errors import ControlError, UsageError
 
 if TYPE_CHECKING:
+    from kernelassay.check.replay import Recorded
+    from kernelassay.check.verdict import Verdict
     from kernelassay.problem import Problem
 
 REJECTED = 2
@@ -140,7 +142,6 @@ def check(
     from kernelassay.check.replay import Recorded
     from kernelassay.check.subject import Seconds
     from kernelassay.check.suites import read_suite
-    from kernelassay.report.check import print_verdict
 
     if replayed is not None:
         if candidate is not None or name is not None:
@@ -171,7 +172,17 @@ def check(
         verdict = replay.judge(recorded, status.update)
     if replay_file is not None:
         replay.write(replay_file, recorded, verdict)
-    differing = replay.differences(recorded, verdict)
+    tell(recorded, verdict, replayed, as_json)
+    if not verdict.accepted:
+        context.exit(REJECTED)
+
+
+def tell(recorded: Recorded, verdict: Verdict, replayed: Path | None, as_json: bool) -> None:
+    """Print a verdict; raise :class:`ControlError` if it differs from that of the replay file."""
+    from kernelassay.check.replay import differences
+    from kernelassay.report.check import print_verdict
+
+    differing = differences(recorded, verdict)
     if as_json:
         data = verdict.to_json()
         if replayed is not None:
@@ -187,8 +198,6 @@ def check(
             where=str(replayed),
             hint="is the candidate not deterministic, or this another machine or torch version?",
         )
-    if not verdict.accepted:
-        context.exit(REJECTED)
 
 
 def _problem(name: str, kernelbench: Path | None, level: int | None, shrink: bool) -> Problem:

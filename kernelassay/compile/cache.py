@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from kernelassay.compile.batch import Image
 from kernelassay.errors import SessionError
@@ -21,10 +22,11 @@ def cache_key(*parts: str) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
 
 
-class ImageCache:
-    """A table from key to :class:`Image`; every write is one transaction.
+class Table:
+    """A table from key to a JSON value, first write wins; every write is one transaction.
 
-    ``path`` is the database file, made with its folder; None keeps nothing.
+    ``path`` is the database file, made with its folder; None keeps nothing. Raises
+    :class:`SessionError` where the file cannot be used.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -33,32 +35,24 @@ class ImageCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._execute("CREATE TABLE IF NOT EXISTS image (key TEXT PRIMARY KEY, value TEXT)")
 
-    def load(self, keys: Iterable[str]) -> dict[str, Image]:
-        """The known ones among ``keys``."""
+    def values(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of the known ones among ``keys``."""
         if self._path is None:
             return {}
         wanted = list(keys)
-        found: dict[str, Image] = {}
+        found: dict[str, Any] = {}
         for start in range(0, len(wanted), _CHUNK):
             chunk = wanted[start : start + _CHUNK]
             marks = ",".join("?" * len(chunk))
             rows = self._execute(f"SELECT key, value FROM image WHERE key IN ({marks})", chunk)
-            for key, value in rows:
-                digest, error, lone = json.loads(value)
-                found[key] = Image(digest, error, lone)
+            found.update((key, json.loads(value)) for key, value in rows)
         return found
 
-    def store(self, images: Mapping[str, Image]) -> None:
-        """Keep ``images``, except transient ones."""
-        if self._path is None:
+    def keep(self, values: Mapping[str, Any]) -> None:
+        """Keep ``values``."""
+        if self._path is None or not values:
             return
-        rows = [
-            (key, json.dumps([image.digest, image.error, image.lone]))
-            for key, image in images.items()
-            if not image.transient
-        ]
-        if not rows:
-            return
+        rows = [(key, json.dumps(value)) for key, value in values.items()]
         try:
             with closing(self._connect()) as connection, connection:
                 connection.executemany("INSERT OR IGNORE INTO image VALUES (?, ?)", rows)
@@ -81,4 +75,22 @@ class ImageCache:
             f"the image cache cannot be used: {error}",
             where=str(self._path),
             hint="delete the file (it only saves time) or name another folder",
+        )
+
+
+class ImageCache(Table):
+    """A table from key to :class:`Image`."""
+
+    def load(self, keys: Iterable[str]) -> dict[str, Image]:
+        """The known ones among ``keys``."""
+        return {key: Image(*value) for key, value in self.values(keys).items()}
+
+    def store(self, images: Mapping[str, Image]) -> None:
+        """Keep ``images``, except transient ones."""
+        self.keep(
+            {
+                key: [image.digest, image.error, image.lone]
+                for key, image in images.items()
+                if not image.transient
+            }
         )

@@ -22,11 +22,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar, cast
 
 from kernelassay.compile.worker import Worker
 from kernelassay.errors import ToolchainError
 
+W = TypeVar("W", bound=Worker)
 T = TypeVar("T")
 R = TypeVar("R")
 POLL_SECONDS = 0.02
@@ -36,27 +37,31 @@ SLOTS = "compiler-slots"
 """The folder in a cache whose locks bound how many compilers work at a time."""
 
 _lock = threading.Lock()
-_idle: dict[int, list[Worker]] = {}  # by process: a forked one must not use its parent's
+# By process, as a forked one must not use its parent's, and by kind.
+_idle: dict[tuple[int, type[Worker]], list[Worker]] = {}
 
 
-class WorkerPool:
-    """At most ``jobs`` compilations at a time, on as many workers.
+class Pool(Generic[W]):
+    """At most ``jobs`` compilations at a time, on as many workers of one ``kind``.
 
     ``slots`` is a folder shared with other processes, None for no limit but ``jobs``; ``count`` is
     how many slots it has (None: the cores that this process may use).
     """
 
-    def __init__(self, jobs: int = 1, slots: Path | None = None, count: int | None = None) -> None:
+    def __init__(
+        self, kind: type[W], jobs: int = 1, slots: Path | None = None, count: int | None = None
+    ) -> None:
+        self._kind = kind
         self._jobs = max(1, jobs)
         self._slots = slots
         self._count = count or len(os.sched_getaffinity(0))
-        self._busy: set[Worker] = set()
+        self._busy: set[W] = set()
         self._stopped = False
 
-    def one(self, function: Callable[[Worker, T], R], item: T) -> R:
+    def one(self, function: Callable[[W, T], R], item: T) -> R:
         """``function`` of a worker and an item, once there is a slot."""
         with slot(self._slots, self._count):
-            worker = _borrow()
+            worker = _borrow(self._kind)
             with _lock:
                 self._busy.add(worker)
                 if self._stopped:
@@ -70,7 +75,7 @@ class WorkerPool:
 
     def run(
         self,
-        function: Callable[[Worker, T], R],
+        function: Callable[[W, T], R],
         items: Sequence[T],
         name: Callable[[T], str] | None = None,
     ) -> Iterator[R]:
@@ -92,7 +97,7 @@ class WorkerPool:
 
     def _round(
         self,
-        function: Callable[[Worker, T], R],
+        function: Callable[[W, T], R],
         items: Sequence[T],
         name: Callable[[T], str] | None,
         wait: bool,
@@ -143,6 +148,13 @@ class WorkerPool:
                 os.close(handle)
 
 
+class WorkerPool(Pool[Worker]):
+    """A pool of NVRTC workers."""
+
+    def __init__(self, jobs: int = 1, slots: Path | None = None, count: int | None = None) -> None:
+        super().__init__(Worker, jobs, slots, count)
+
+
 @contextlib.contextmanager
 def slot(folder: Path | None, count: int) -> Iterator[None]:
     """Hold one of ``count`` slots in ``folder``; waits while all are taken."""
@@ -191,10 +203,10 @@ def _locked(place: Path) -> int | None:
     return handle
 
 
-def _borrow() -> Worker:
+def _borrow(kind: type[W]) -> W:
     with _lock:
-        idle = _idle.setdefault(os.getpid(), [])
-        return idle.pop() if idle else Worker()
+        idle = _idle.setdefault((os.getpid(), kind), [])
+        return cast(W, idle.pop()) if idle else kind()
 
 
 def _give_back(worker: Worker) -> None:
@@ -202,13 +214,14 @@ def _give_back(worker: Worker) -> None:
         worker.close()
         return
     with _lock:
-        _idle.setdefault(os.getpid(), []).append(worker)
+        _idle.setdefault((os.getpid(), type(worker)), []).append(worker)
 
 
 @atexit.register
 def close_idle() -> None:
     """End the workers that this process keeps."""
     with _lock:
-        idle = _idle.pop(os.getpid(), [])
+        own = [key for key in _idle if key[0] == os.getpid()]
+        idle = [worker for key in own for worker in _idle.pop(key)]
     for worker in idle:
         worker.close()

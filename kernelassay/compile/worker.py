@@ -17,8 +17,10 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from kernelassay.compile.nvrtc import Compilation, compile_program, version
 from kernelassay.errors import ToolchainError
@@ -31,7 +33,7 @@ START_SECONDS = 300.0
 _LENGTH = struct.Struct("<Q")
 _START = (
     "import sys; sys.path[:0] = [{root!r}]; "
-    "from kernelassay.compile.worker import serve; serve({requests}, {answers})"
+    "from {module} import serve; serve({requests}, {answers})"
 )
 
 
@@ -48,7 +50,12 @@ class WorkerDiedError(Exception):
 
 
 class Worker:
-    """One compiler process, started when first needed; not to be shared between threads."""
+    """One compiler process, started when first needed; not to be shared between threads.
+
+    ``SERVES`` is the module whose ``serve`` the process runs: one for another compiler subclasses.
+    """
+
+    SERVES: ClassVar[str] = "kernelassay.compile.worker"
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,6 +65,12 @@ class Worker:
 
     def compile(self, program: str, extra: tuple[str, ...], seconds: float) -> Compilation:
         """Compile ``program``; raises ``WorkerDiedError`` after a crash or ``seconds``."""
+        answer = self.ask((program, extra), seconds)
+        assert isinstance(answer, Compilation)
+        return answer
+
+    def ask(self, request: Any, seconds: float) -> Any:
+        """The answer to a request; raises as :meth:`compile`, or the error that is the answer."""
         if self._stopped:
             raise ToolchainError("the compilation was stopped")
         if self._process is None:
@@ -65,7 +78,7 @@ class Worker:
         deadline = time.monotonic() + seconds
         try:
             assert self._requests is not None
-            _write(self._requests, (program, extra))
+            _write(self._requests, request)
             answer = self._receive(deadline)
         except (BrokenPipeError, EOFError):
             code = self._reap()
@@ -84,7 +97,6 @@ class Worker:
             raise
         if isinstance(answer, ToolchainError):
             raise answer
-        assert isinstance(answer, Compilation)
         return answer
 
     @property
@@ -109,7 +121,9 @@ class Worker:
         child_requests, our_requests = os.pipe()
         our_answers, child_answers = os.pipe()
         root = str(Path(__file__).resolve().parents[2])
-        code = _START.format(root=root, requests=child_requests, answers=child_answers)
+        code = _START.format(
+            root=root, module=self.SERVES, requests=child_requests, answers=child_answers
+        )
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
@@ -170,22 +184,28 @@ def serve(requests: int, answers: int) -> None:
     _limit(resource.RLIMIT_AS, MEMORY_LIMIT)
     _limit(resource.RLIMIT_STACK, STACK_LIMIT)
     _limit(resource.RLIMIT_CORE, 0)
+    answer_all(requests, answers, version, lambda request: compile_program(*request))
+
+
+def answer_all(
+    requests: int, answers: int, greeting: Callable[[], str], answer: Callable[[Any], Any]
+) -> None:
+    """Greet, then answer requests until the parent closes its side.
+
+    ``greeting`` is the compiler's version. A :class:`ToolchainError` that it or ``answer`` raises
+    is the answer: not to be taken for a mutant's crash.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     with os.fdopen(requests, "rb") as source, os.fdopen(answers, "wb") as sink:
-        _write(sink, _greeting())
+        _write(sink, _or_error(greeting))
         while head := source.read(_LENGTH.size):
-            program, extra = pickle.loads(source.read(_LENGTH.unpack(head)[0]))
-            try:
-                answer: Any = compile_program(program, extra)
-            except ToolchainError as error:
-                answer = error
-            _write(sink, answer)
+            request = pickle.loads(source.read(_LENGTH.unpack(head)[0]))
+            _write(sink, _or_error(partial(answer, request)))
 
 
-def _greeting() -> ToolchainError | str:
-    """NVRTC's version, or why it cannot be used: not to be taken for a mutant's crash."""
+def _or_error(function: Callable[[], Any]) -> Any:
     try:
-        return version()
+        return function()
     except ToolchainError as error:
         return error
 

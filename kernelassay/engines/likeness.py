@@ -35,8 +35,8 @@ def likeness(backend: str, cuda: CudaOptions | None = None) -> Likeness:
     import torch
 
     from kernelassay import executors
-    from kernelassay.campaign import machine
     from kernelassay.compile import nvrtc
+    from kernelassay.host import machine
 
     facts = {
         "kernelassay": package_digest(),

@@ -148,7 +148,7 @@ def inputs(one: Case, schema: Schema) -> list[NDArray[Any]]:
 def laid_out(array: NDArray[Any], layout: Layout) -> NDArray[Any]:
     """The same elements as a view of a buffer in a layout; gaps of the buffer hold NaN."""
     if layout == "contiguous" or array.ndim == 0:
-        return np.ascontiguousarray(array)
+        return np.array(array, order="C")  # ascontiguousarray gives a scalar a dimension
     if layout == "transposed" and array.ndim >= 2:
         return np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
     *rows, width = array.shape

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from kernelassay.errors import UsageError
+from kernelassay.illusion.reference import Reference
 from kernelassay.illusion.schema import Schema
 
 Language = Literal["numpy", "triton", "cuda"]
@@ -42,8 +44,9 @@ class Op:
     ``run`` that takes the schema's inputs by position and returns the output: arrays, or torch
     tensors on the device to compute on, of any strides. A ``"cuda"`` text is a kernel file as
     ``kernelassay run --kernel`` takes it. ``reference`` names the float64 reference
-    (:mod:`kernelassay.illusion.references`). ``tolerances`` are absolute, by dtype. ``control`` is
-    the name of the correct twin, of a control its own.
+    (:mod:`kernelassay.illusion.references`), or is the name of the user's file whose source is
+    ``reference_text`` (:mod:`kernelassay.illusion.reference`). ``tolerances`` are absolute, by
+    dtype. ``control`` is the name of the correct twin, of a control its own.
     """
 
     name: str
@@ -55,6 +58,12 @@ class Op:
     reference: str
     control: str
     fault: Fault | None = None
+    reference_text: str | None = None
+
+    @property
+    def computes(self) -> Reference:
+        """What the output should be."""
+        return Reference(self.reference, self.reference_text)
 
     def tolerance(self, dtype: str) -> float:
         """The absolute tolerance for a dtype. Raises :class:`UsageError` if there is none."""
@@ -64,3 +73,26 @@ class Op:
                 f"no tolerance for {dtype}", where=self.name, hint=f"known: {', '.join(known)}"
             )
         return known[dtype]
+
+
+def text_digest(text: str) -> str:
+    """Names a kernel's text."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def op(record: Mapping[str, Any]) -> Op:
+    """An operator from its fields as plain values (``dataclasses.asdict`` made them)."""
+    fault = record["fault"]
+    schema = record["schema"]
+    return Op(
+        **{
+            **record,
+            "schema": Schema(
+                dims={name: tuple(sizes) for name, sizes in schema["dims"].items()},
+                inputs={name: tuple(dims) for name, dims in schema["inputs"].items()},
+                output=tuple(schema["output"]),
+            ),
+            "dtypes": tuple(record["dtypes"]),
+            "fault": None if fault is None else Fault(**fault),
+        }
+    )

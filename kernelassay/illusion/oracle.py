@@ -29,10 +29,12 @@ QUANTILES = (0.5, 0.9, 0.99)
 class Statistics:
     """How absolute errors against the rounded reference are spread, over finite pairs.
 
+    ``magnitude`` is the largest of those references' absolute values.
     ``quantiles`` are those of :data:`QUANTILES`, by the nearest rank. ``mean_ulp`` counts
     representable numbers of the output's dtype between the two.
     """
 
+    magnitude: float
     mean_abs: float
     mean_rel: float
     mean_ulp: float
@@ -78,8 +80,10 @@ class Rule:
         Values come before non-finite elements, as published.
         """
         verdict = judged.rounded if self.reference == "rounded" else judged.exact
-        if verdict is None:
-            return judged.failure
+        return judged.failure if verdict is None else self.of_verdict(verdict, tolerance)
+
+    def of_verdict(self, verdict: Verdict, tolerance: float) -> Failure:
+        """Why an output of the right shape and dtype fails; "" if it passes."""
         accepts = self.acceptance(tolerance)
         if not verdict.max_abs <= accepts.tolerance:
             return "tolerance"
@@ -123,6 +127,7 @@ def statistics(output: NDArray[Any], reference: NDArray[Any]) -> Statistics:
     ordered = np.sort(error)
     nonzero = size > 0.0
     return Statistics(
+        magnitude=float(size.max(initial=0.0)),
         mean_abs=_mean(error),
         mean_rel=_mean(error[nonzero] / size[nonzero]),
         mean_ulp=_mean(ulps(output.ravel()[finite], reference.ravel()[finite])),
@@ -138,6 +143,6 @@ def _nearest_rank(ordered: NDArray[np.float64], quantile: float) -> float:
     return float(ordered[round(quantile * (ordered.size - 1))]) if ordered.size else 0.0
 
 
-def nearest_rank(values: Sequence[float], quantile: float) -> float:
+def nearest_rank(values: Sequence[float] | NDArray[Any], quantile: float) -> float:
     """The quantile of numbers by the nearest rank, round(q (n - 1)); 0.0 for none."""
     return _nearest_rank(np.sort(np.asarray(values, np.float64)), quantile)

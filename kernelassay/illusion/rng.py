@@ -1,7 +1,7 @@
 """Random numbers that any implementation can repeat: the published generator, bit for bit.
 
-xorshift128+ (shifts 23, 17, 26), its state from SplitMix64; seeds of parts from BLAKE2b over the
-parent's seed and a name (arXiv 2606.20128 and the code it describes).
+A variant of xorshift128+ (shifts 23, 17, 26), its state from SplitMix64; seeds of parts from
+BLAKE2b over the parent's seed and a name (arXiv 2606.20128 and the code it describes).
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ def _splitmix(seed: int) -> int:
 
 
 class Generator:
-    """xorshift128+ from a 64-bit seed."""
+    """The published generator from a 64-bit seed.
+
+    It is not quite xorshift128+: what is kept of a step is its new word xored with the second word
+    once more, and what is given is the new word plus the second one.
+    """
 
     def __init__(self, seed: int) -> None:
         self._a, self._b = _splitmix(seed), _splitmix((seed + 1) & _MASK)
@@ -39,12 +43,12 @@ class Generator:
             self._a = 1
 
     def next(self) -> int:
-        """64 random bits: the sum of the two words before the step."""
+        """64 random bits."""
         x, y = self._a, self._b
-        self._a = y
         x ^= (x << 23) & _MASK
-        self._b = x ^ y ^ (x >> 17) ^ (y >> 26)
-        return (x + y) & _MASK
+        new = x ^ (x >> 17) ^ y ^ (y >> 26)
+        self._a, self._b = y, new ^ y
+        return (new + y) & _MASK
 
     def choice(self, among: Sequence[T]) -> T:
         """One of several, by the remainder."""

@@ -84,7 +84,7 @@ def _opposed(seed: int, shape: Shape, dtype: np.dtype, position: int) -> Array:
 
 
 def _constant_rows(seed: int, shape: Shape, dtype: np.dtype, position: int) -> Array:
-    rows = _between(seed, (*shape[:-1], 1), -10.0, 10.0)
+    rows = _between(seed, (*shape[:-1], 1) if shape else (), -10.0, 10.0)
     return np.broadcast_to(rows, shape).copy()
 
 

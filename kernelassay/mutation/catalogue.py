@@ -1,8 +1,8 @@
-"""All CUDA rules, family by family, and their selection by name."""
+"""All CUDA rules, family by family, and how rules of any language are selected by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from kernelassay.errors import unknown_name
@@ -26,26 +26,25 @@ RULES: tuple[Rule, ...] = (
     *precision.RULES,
 )
 
-_BY_ID = {rule.id: rule for rule in RULES}
 
-
-def rule(name: str) -> Rule:
+def rule(name: str, rules: Sequence[Rule] = RULES) -> Rule:
     """The rule with the id ``name``; an unknown one raises ``UsageError``."""
-    if name not in _BY_ID:
-        raise unknown_name("mutation rule", name, _BY_ID)
-    return _BY_ID[name]
+    by_id = {rule.id: rule for rule in rules}
+    if name not in by_id:
+        raise unknown_name("mutation rule", name, by_id)
+    return by_id[name]
 
 
-def select(patterns: Iterable[str]) -> tuple[Rule, ...]:
-    """The rules that match any pattern, in catalogue order.
+def select(patterns: Iterable[str], rules: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
+    """Those of ``rules`` that match any pattern, in catalogue order.
 
     A pattern is a rule id, a family, or a glob over ids (``fp16-*``). One that matches nothing
     raises ``UsageError``.
     """
     chosen: set[str] = set()
     for pattern in patterns:
-        matched = {r.id for r in RULES if r.family == pattern or fnmatchcase(r.id, pattern)}
+        matched = {r.id for r in rules if r.family == pattern or fnmatchcase(r.id, pattern)}
         if not matched:
-            raise unknown_name("mutation rule", pattern, [*_BY_ID, *FAMILIES])
+            raise unknown_name("mutation rule", pattern, [*(r.id for r in rules), *FAMILIES])
         chosen |= matched
-    return tuple(r for r in RULES if r.id in chosen)
+    return tuple(r for r in rules if r.id in chosen)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelassay.errors import UnsupportedError
-from kernelassay.mutation.rule import Edit, Mutation, Rule
-from kernelassay.mutation.tree import KernelTree
+from kernelassay.errors import UnsupportedError, UsageError
+from kernelassay.mutation.language import parse, rules_of
+from kernelassay.mutation.rule import Edit, Mutation, Rule, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +79,28 @@ def mutants(
     call: str,
     style: str,
     rules: Sequence[Rule] | None = None,
+    language: str = "cuda",
 ) -> MutantSet:
-    """Every mutant of ``source`` by ``rules`` (None: the whole catalogue, in its order).
+    """Every mutant of ``source`` by ``rules`` (None: the language's catalogue, in its order).
 
     Edits that change nothing are dropped, as is the second of two equal mutations of one rule.
     A text that an earlier mutant has already is kept and names that mutant in ``twin_of``, so
     that it can be counted as a duplicate. Raises
-    :class:`~kernelassay.errors.KernelSyntaxError` for a source that does not parse, and
-    :class:`~kernelassay.errors.UnsupportedError` naming a rule that fails on it.
+    :class:`~kernelassay.errors.KernelSyntaxError` for a source that does not parse,
+    :class:`~kernelassay.errors.UnsupportedError` naming a rule that fails on it, and
+    :class:`~kernelassay.errors.UsageError` for a rule of another language.
     """
-    if rules is None:
-        from kernelassay.mutation.catalogue import RULES
-
-        rules = RULES
-    tree = KernelTree(source)
+    chosen = rules_of(language) if rules is None else rules
+    for rule in chosen:
+        if rule.language != language:
+            raise UsageError(
+                f"the rule {rule.id} is for {rule.language} kernels, this one is {language}",
+                hint=f"see the rules by `kernelassay rules --language {language}`",
+            )
+    tree = parse(source, language)
     first: dict[str, str] = {}
     found: list[Mutant] = []
-    for rule in rules:
+    for rule in chosen:
         seen: set[Mutation] = set()
         for mutation in _found(rule, tree, f"{problem} {call}".strip()):
             text = apply(source, mutation)
@@ -121,7 +126,7 @@ def mutants(
     return MutantSet(tuple(found))
 
 
-def _found(rule: Rule, tree: KernelTree, where: str) -> tuple[Mutation, ...]:
+def _found(rule: Rule, tree: Tree, where: str) -> tuple[Mutation, ...]:
     """The mutations of one rule; a rule that fails is named, and costs one problem, not a run."""
     try:
         return tuple(rule.find(tree))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kernelassay.mutation.tree import KernelTree
+from typing import Any, Protocol
 
 FAMILIES = ("arithmetic", "indexing", "semantic", "boundary", "synchronization", "precision")
 
@@ -28,8 +25,19 @@ class Mutation:
     edits: tuple[Edit, ...]
 
 
-Find = Callable[["KernelTree"], Iterable[Mutation]]
-"""What finds the sites of a rule: every mutation of a source, in order."""
+def mutation(*edits: Edit) -> Mutation:
+    """One mutant of these edits, put into ascending order."""
+    return Mutation(tuple(sorted(edits, key=lambda edit: (edit.start, edit.end))))
+
+
+class Tree(Protocol):
+    """What is asked of a parsed source of any language; a rule asks for more of its own one's."""
+
+    data: bytes
+
+
+Find = Callable[[Any], Iterable[Mutation]]
+"""What finds the sites of a rule in a tree of its language: every mutation, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,10 @@ class Example:
 class Rule:
     """A mutation operator.
 
-    ``find`` yields the same mutations, in source order, on every machine. ``what`` says in one
-    line what is rewritten; ``bug`` names the real mistake it stands for.
+    ``find`` yields the same mutations, in source order, on every machine; it gets the tree of
+    ``language`` (:mod:`kernelassay.mutation.language`). ``what`` says in one line what is
+    rewritten; ``bug`` names the real mistake it stands for. No two rules share an id, whatever
+    their languages.
     """
 
     id: str
@@ -54,3 +64,4 @@ class Rule:
     bug: str
     find: Find
     examples: tuple[Example, ...]
+    language: str = "cuda"

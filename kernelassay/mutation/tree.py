@@ -23,7 +23,8 @@ from kernelassay.errors import KernelSyntaxError
 from kernelassay.mutation.inference import Declared, Types
 from kernelassay.mutation.nodes import field
 from kernelassay.mutation.roles import Roles
-from kernelassay.mutation.rule import Edit, Mutation
+from kernelassay.mutation.rule import Edit
+from kernelassay.mutation.rule import mutation as mutation  # noqa: PLC0414  (rules take all their helpers here)
 
 # The grammar does not know `__align__(16)`; blanks of the same length keep every offset.
 _ALIGN = re.compile(rb"__align__\s*\([^()]*\)")
@@ -338,8 +339,3 @@ def insert(position: int, text: str) -> Edit:
 def delete(target: Node | tuple[int, int]) -> Edit:
     """The edit that removes a node or a byte span."""
     return replace(target, "")
-
-
-def mutation(*edits: Edit) -> Mutation:
-    """One mutant of these edits, put into ascending order."""
-    return Mutation(tuple(sorted(edits, key=lambda edit: (edit.start, edit.end))))

@@ -5,7 +5,6 @@ A Python file is loaded as a plug-in is: it runs with the rights of whoever name
 
 from __future__ import annotations
 
-import tomllib
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, get_args
 from kernelassay.errors import UsageError, unknown_name
 from kernelassay.oracle import AcceptanceRule, Form, Nonfinite
 from kernelassay.protocols.protocol import Protocol, Unfit
+from kernelassay.toml_file import at, read_toml, table, text
 
 SUFFIXES = (".toml", ".py")
 VIEWS = ("seen", "poisoned")
@@ -59,27 +59,19 @@ def _python(path: Path) -> Protocol:
 
 
 def _toml(path: Path) -> Protocol:
-    try:
-        data = tomllib.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"is no TOML: {error}", where=str(path), hint="write lines like tolerance = 1e-2"
-        ) from error
-    for name in data:
-        if name not in _FIELDS:
-            raise _at(path, unknown_name("field", name, _FIELDS))
+    data = read_toml(path, _FIELDS, "tolerance = 1e-2")
     default = _rule(path, data, None)
-    dtypes = _table(path, data.get("dtypes", {}))
+    dtypes = _dtypes(path, data.get("dtypes", {}))
     protocol = _built(
         path,
-        name=_text(path, data, "name", path.stem),
-        what=_text(path, data, "what", ""),
-        source=_text(path, data, "source", str(path)),
+        name=text(path, data, "name", path.stem),
+        what=text(path, data, "what", ""),
+        source=text(path, data, "source", str(path)),
         inputs=_inputs(path, data),
         default=default,
-        rules={dtype: _rule(path, _table(path, own), default) for dtype, own in dtypes.items()},
-        view=_text(path, data, "view", "seen"),
-        unfit=_text(path, data, "unfit", "needs"),
+        rules={dtype: _rule(path, _dtypes(path, own), default) for dtype, own in dtypes.items()},
+        view=text(path, data, "view", "seen"),
+        unfit=text(path, data, "unfit", "needs"),
     )
     _require_sound(protocol, path)
     return protocol
@@ -89,7 +81,7 @@ def _built(path: Path, **fields: Any) -> Protocol:
     try:
         return Protocol(**fields)
     except UsageError as error:
-        raise _at(path, error) from None
+        raise at(path, error) from None
 
 
 def _inputs(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -105,7 +97,7 @@ def _rule(path: Path, data: Mapping[str, Any], base: AcceptanceRule | None) -> A
     """The rule that some fields give; what they leave out is as in ``base``."""
     for name in data if base is not None else ():
         if name not in _RULE:
-            raise _at(path, unknown_name("field of a dtype", name, _RULE))
+            raise at(path, unknown_name("field of a dtype", name, _RULE))
     given = {name: data[name] for name in _RULE if name in data}
     for name in ("tolerance", "relative", "matched_ratio"):
         value = given.get(name, 0.0)
@@ -123,21 +115,9 @@ def _rule(path: Path, data: Mapping[str, Any], base: AcceptanceRule | None) -> A
     return AcceptanceRule(**{**known, **given})
 
 
-def _text(path: Path, data: Mapping[str, Any], name: str, default: str) -> str:
-    value = data.get(name, default)
-    if not isinstance(value, str):
-        raise UsageError(f"{name} is no text: {value!r}", where=str(path), hint=f'{name} = "..."')
-    return value
-
-
-def _table(path: Path, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise UsageError(
-            f"dtypes is no table: {value!r}",
-            where=str(path),
-            hint="write [dtypes.float16] and below it tolerance = 1e-2",
-        )
-    return value
+def _dtypes(path: Path, value: Any) -> Mapping[str, Any]:
+    example = "write [dtypes.float16] and below it tolerance = 1e-2"
+    return table(path, value, "dtypes", example)
 
 
 def _require_sound(protocol: Protocol, path: Path) -> None:
@@ -151,13 +131,13 @@ def _require_sound(protocol: Protocol, path: Path) -> None:
                 hint=f"only {', '.join(NARROW)} may have one; the rule above serves all others",
             )
     if protocol.view not in VIEWS:
-        raise _at(path, unknown_name("view", protocol.view, VIEWS))
+        raise at(path, unknown_name("view", protocol.view, VIEWS))
     if protocol.unfit not in get_args(Unfit):
-        raise _at(path, unknown_name("unfit", protocol.unfit, get_args(Unfit)))
+        raise at(path, unknown_name("unfit", protocol.unfit, get_args(Unfit)))
     for rule in (protocol.default, *protocol.rules.values()):
         for name, choices in _CHOICES.items():
             if getattr(rule, name) not in choices:
-                raise _at(path, unknown_name(name, str(getattr(rule, name)), choices))
+                raise at(path, unknown_name(name, str(getattr(rule, name)), choices))
         numbers = (rule.tolerance, rule.relative or 0.0, rule.matched_ratio)
         if not all(number >= 0.0 for number in numbers):
             raise UsageError(
@@ -202,8 +182,3 @@ def _require_types(protocol: Protocol, path: Path) -> None:
             raise UsageError(
                 what, where=str(path), hint="docs/guide/your-own-protocol.md has an example"
             )
-
-
-def _at(path: Path, error: UsageError) -> UsageError:
-    where = f"{path}: {error.where}" if error.where else str(path)
-    return UsageError(error.what, where=where, hint=error.hint)

@@ -21,7 +21,8 @@ def running_mean_kernel(x_ptr, y_ptr, n_rows, n_cols, ROWS: tl.constexpr, BLOCK:
         prefix = carry[:, None] + tl.cumsum(x, axis=1)
         y = prefix / (cols + 1)[None, :]
         tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
-        carry += tl.sum(x, axis=1)
+        last = cols == start + BLOCK - 1
+        carry = tl.sum(tl.where(last[None, :], prefix, 0.0), axis=1)
 
 
 def run(x):

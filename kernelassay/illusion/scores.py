@@ -1,0 +1,360 @@
+"""What strategies detect, and what they reject wrongly: of the corpus, and of mutants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelassay.analysis.score import Share, bootstrap
+from kernelassay.errors import ControlError, NothingToTestError
+from kernelassay.illusion.grids import Grid, grids
+from kernelassay.illusion.oracle import Rule
+from kernelassay.illusion.strategies import strategy
+from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, Trials
+from kernelassay.oracle import AcceptanceRule, Bools, Nonfinite
+from kernelassay.synthesis.cover import greedy
+from kernelassay.synthesis.folds import half
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class KernelScore:
+    """How often a kernel of the corpus fails in the cases of one strategy."""
+
+    name: str
+    operator: str
+    role: str
+    fails: Share
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyScore:
+    """One strategy on the corpus: cases of faulty kernels and of controls that fail.
+
+    The published measure: ``recall`` and ``false`` count cases, ``flagged`` and ``accused``
+    kernels with any failing case.
+    """
+
+    strategy: str
+    kernels: tuple[KernelScore, ...]
+    recall: Share
+    false: Share
+    flagged: Share
+    accused: Share
+
+
+def on_corpus(made: Sequence[Grid], name: str, fails: Sequence[Bools]) -> StrategyScore:
+    """A strategy's score; ``fails`` has who fails where, by operator."""
+    kernels = []
+    for grid, failed in zip(made, fails, strict=True):
+        columns = grid.first(name, None)
+        for at in grid.of(CONTROL, FAULTY):
+            row = grid.rows[at]
+            share = Share(int(failed[at, columns].sum()), columns.size)
+            kernels.append(KernelScore(row.name, grid.operator, row.role, share))
+    faulty = [one.fails for one in kernels if one.role == FAULTY]
+    controls = [one.fails for one in kernels if one.role == CONTROL]
+    return StrategyScore(
+        strategy=name,
+        kernels=tuple(kernels),
+        recall=_sum(faulty),
+        false=_sum(controls),
+        flagged=_any(faulty),
+        accused=_any(controls),
+    )
+
+
+def _sum(shares: Sequence[Share]) -> Share:
+    return Share(sum(one.count for one in shares), sum(one.total for one in shares))
+
+
+def _any(shares: Sequence[Share]) -> Share:
+    return Share(sum(one.count > 0 for one in shares), len(shares))
+
+
+def interval(share: Share) -> tuple[float, float] | None:
+    """The Wilson score interval of a share, at :data:`CONFIDENCE`."""
+    from scipy.stats import binomtest
+
+    if not share.total:
+        return None
+    found = binomtest(share.count, share.total).proportion_ci(CONFIDENCE, method="wilson")
+    return float(found.low), float(found.high)
+
+
+@dataclass(frozen=True, slots=True)
+class MutantScore:
+    """What the first ``budget`` cases of a strategy detect of the witnessed mutants.
+
+    ``false`` counts the correct kernels (controls and benign variants) that they reject. ``band``
+    is the 90% band of the missed share, operators drawn with replacement.
+    """
+
+    strategy: str
+    budget: int | None
+    detection: Share
+    false: Share
+    by_family: Mapping[str, Share]
+    by_operator: Mapping[str, Share]
+    band: tuple[float, float] | None
+
+
+def witnessed(grid: Grid, rule: Rule) -> Bools:
+    """Which kernels some fair case proves wrong, under a rule. Shape [kernels]."""
+    return np.asarray(grid.fails(rule)[:, grid.fair(rule)].any(axis=1))
+
+
+def on_mutants(
+    made: Sequence[Grid],
+    name: str,
+    budget: int | None,
+    fails: Sequence[Bools],
+    proven: Sequence[Bools],
+) -> MutantScore:
+    """A strategy's score on mutants; ``fails`` and ``proven`` are by operator."""
+    chosen = [grid.first(name, budget) for grid in made]
+    return _scored(name, budget, made, chosen, fails, proven)
+
+
+def _scored(
+    name: str,
+    budget: int | None,
+    made: Sequence[Grid],
+    chosen: Sequence[NDArray[np.int64]],
+    fails: Sequence[Bools],
+    proven: Sequence[Bools],
+) -> MutantScore:
+    by_family: dict[str, Share] = {}
+    by_operator: dict[str, Share] = {}
+    false = []
+    for grid, columns, failed, wrong in zip(made, chosen, fails, proven, strict=True):
+        caught = np.asarray(failed[:, columns].any(axis=1))
+        for at in grid.of(MUTANT):
+            if wrong[at]:
+                one = Share(int(caught[at]), 1)
+                for into, key in ((by_family, grid.rows[at].family), (by_operator, grid.operator)):
+                    into[key] = _sum((into.get(key, Share(0, 0)), one))
+        correct = grid.of(CONTROL, BENIGN)
+        false.append(Share(int(caught[correct].sum()), correct.size))
+    detection = _sum([*by_operator.values()])
+    return MutantScore(
+        strategy=name,
+        budget=budget,
+        detection=detection,
+        false=_sum(false),
+        by_family=by_family,
+        by_operator=by_operator,
+        band=bootstrap(by_operator.values(), len(by_operator)),
+    )
+
+
+def chosen_by_matrix(
+    made: Sequence[Grid],
+    budget: int,
+    rule: Rule,
+    fails: Sequence[Bools],
+    proven: Sequence[Bools],
+) -> MutantScore:
+    """Cases chosen per operator on half of its mutants, greedily, scored on the other half.
+
+    Halves by the hash of ids, each in turn; from the fair cases of all strategies alone, so that
+    no correct kernel fails on one.
+    """
+    halves = []
+    for part in ("half 1", "half 2"):
+        kept = [_without(grid, wrong, part) for grid, wrong in zip(made, proven, strict=True)]
+        columns = []
+        for grid, failed, (learnt, _) in zip(made, fails, kept, strict=True):
+            usable = np.flatnonzero(grid.fair(rule))
+            columns.append(usable[list(greedy(failed[learnt][:, usable], budget))])
+        scored = [held for _, held in kept]
+        halves.append(_scored("matrix-chosen", budget, made, columns, fails, scored))
+    return _joined(halves)
+
+
+def _without(grid: Grid, wrong: Bools, part: str) -> tuple[Bools, Bools]:
+    """The witnessed mutants outside a half, to choose on, and those in it, to score on."""
+    mutants = np.array([row.role == MUTANT for row in grid.rows], bool) & wrong
+    held = np.array([half(row.name) == part for row in grid.rows], bool)
+    return mutants & ~held, mutants & held
+
+
+def _joined(halves: Sequence[MutantScore]) -> MutantScore:
+    def together(key: str) -> dict[str, Share]:
+        names = {name for one in halves for name in getattr(one, key)}
+        none = Share(0, 0)
+        return {n: _sum([getattr(one, key).get(n, none) for one in halves]) for n in sorted(names)}
+
+    by_operator = together("by_operator")
+    return MutantScore(
+        strategy=halves[0].strategy,
+        budget=halves[0].budget,
+        detection=_sum([one.detection for one in halves]),
+        false=_sum([one.false for one in halves]),
+        by_family=together("by_family"),
+        by_operator=by_operator,
+        band=bootstrap(by_operator.values(), len(by_operator)),
+    )
+
+
+def require_controls(made: Sequence[Grid], name: str = "default") -> None:
+    """Raise :class:`ControlError` if a control fails on the finite values it was written for."""
+    for grid, failed in ((grid, grid.fails(Rule())) for grid in made):
+        if not grid.of(CONTROL).size:
+            continue
+        bad = failed[grid.of(CONTROL)][:, grid.first(name, None)]
+        if bad.any():
+            raise ControlError(
+                f"the correct kernel fails on {int(bad.sum())} cases of {name}",
+                where=grid.operator,
+                hint="its device or its tolerance is at fault; no score is given",
+            )
+
+
+def known(made: Sequence[Grid]) -> list[str]:
+    """The strategies of some trials, in their order."""
+    names = list(dict.fromkeys(name for grid in made for name in grid.strategies))
+    if not names:
+        raise NothingToTestError(
+            "there are no trials", hint="`kernelassay illusion run` makes them"
+        )
+    return [strategy(name).name for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All that a session of trials says under one rule.
+
+    ``others`` has the strategies' scores under other treatments of non-finite elements, by its
+    name; ``one_shape`` says by check, and by kernel of the corpus, whether a check on one shape
+    rejects it.
+    """
+
+    in_words: str
+    rule: Rule
+    strategies: tuple[StrategyScore, ...]
+    others: Mapping[str, tuple[StrategyScore, ...]]
+    one_shape: Mapping[str, Mapping[str, bool]]
+    mutants: tuple[MutantScore, ...]
+    buckets: Buckets
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain values."""
+        return asdict(self)
+
+
+ONE_SHAPE = {"one shape, 1e-2": AcceptanceRule(1e-2), "one shape, 1e-4": AcceptanceRule(1e-4)}
+"""What a benchmark does: a few draws at one shape, and ``allclose``."""
+
+
+def _always(rule: AcceptanceRule) -> Callable[[float], AcceptanceRule]:
+    return lambda _: rule
+
+
+def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
+    """Whether each of :data:`ONE_SHAPE` rejects each kernel of the corpus, where that was run."""
+    found: dict[str, dict[str, bool]] = {}
+    for check, acceptance in ONE_SHAPE.items():
+        for grid in made:
+            columns = grid.first("one_shape", None)
+            if not columns.size:
+                return {}
+            refused = grid.refused(_always(acceptance), "rounded")
+            for at in grid.of(CONTROL, FAULTY):
+                rejected = bool(refused[at, columns].any())
+                found.setdefault(check, {})[grid.rows[at].name] = rejected
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Every generated mutant is in exactly one bucket.
+
+    ``flagged`` ones have a sanitizer finding and no wrong output.
+    """
+
+    generated: int
+    stillborn: int
+    equivalent: int
+    duplicate: int
+    distinct: int
+    witnessed: int
+    flagged: int
+    unobserved: int
+
+    def check(self) -> None:
+        """Raises ``AssertionError`` if the buckets do not close."""
+        named = self.stillborn + self.equivalent + self.duplicate + self.distinct
+        assert self.generated == named, self
+        assert self.distinct == self.witnessed + self.flagged + self.unobserved, self
+
+
+def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Buckets:
+    """The buckets of all mutants of a session."""
+    counts: Counter[str] = Counter()
+    for grid, wrong in zip(made, proven, strict=True):
+        counts.update(str(one["status"]) for one in trials.population(grid.operator))
+        flagged = np.asarray(grid.columns["flagged"].any(axis=1))
+        for at in grid.of(MUTANT):
+            unproven = "flagged" if flagged[at] else "unobserved"
+            counts["witnessed" if wrong[at] else unproven] += 1
+    made_of = {name: counts[name] for name in STATUSES}
+    found = Buckets(
+        generated=sum(made_of.values()),
+        **made_of,
+        witnessed=counts["witnessed"],
+        flagged=counts["flagged"],
+        unobserved=counts["unobserved"],
+    )
+    found.check()
+    return found
+
+
+STATUSES = ("stillborn", "equivalent", "duplicate", "distinct")
+
+NONFINITE: tuple[Nonfinite, ...] = ("strict", "matched", "ignored")
+
+
+def _under(made: Sequence[Grid], names: Sequence[str], rule: Rule) -> tuple[StrategyScore, ...]:
+    fails = [grid.fails(rule) for grid in made]
+    return tuple(on_corpus(made, name, fails) for name in names)
+
+
+def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
+    """Score a session. Raises as :func:`grids` and :func:`require_controls`."""
+    made = grids(trials)
+    require_controls(made)
+    names = known(made)
+    fails = [grid.fails(rule) for grid in made]
+    proof = Rule("matched", rule.reference, rule.scale)
+    proven = [witnessed(grid, proof) for grid in made]
+    others = [name for name in NONFINITE if name != rule.nonfinite]
+    mutated = [at for at, grid in enumerate(made) if grid.of(MUTANT).size]
+    mine = [made[at] for at in mutated]
+    scores = []
+    for budget in (*budgets, None) if mine else ():
+        theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
+        scores += [on_mutants(mine, name, budget, *theirs) for name in names]
+        if budget is not None:
+            scores.append(chosen_by_matrix(mine, budget, proof, *theirs))
+    manifest = trials.session.manifest
+    versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
+    return Summary(
+        in_words=(
+            f"{manifest['count']} cases of each strategy, seed {manifest['seed']}, on"
+            f" {manifest['device']} ({versions}); {rule.reference} reference,"
+            f" non-finite elements {rule.nonfinite}"
+        ),
+        rule=rule,
+        strategies=_under(made, names, rule),
+        others={other: _under(made, names, replace(rule, nonfinite=other)) for other in others},
+        one_shape=one_shape(made),
+        mutants=tuple(scores),
+        buckets=buckets(trials, mine, [proven[at] for at in mutated]),
+    )

@@ -1,0 +1,57 @@
+"""Which kernels a command is about, and the groups that a campaign runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from kernelassay.errors import unknown_name
+from kernelassay.illusion.campaign import Group
+from kernelassay.illusion.corpus import entries, extras
+from kernelassay.illusion.corpus.cuda_twins import twins
+from kernelassay.illusion.op import Op
+from kernelassay.illusion.op_file import read
+from kernelassay.illusion.population import Population
+from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, Subject
+
+
+def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
+    """Kernels by name or glob, then the operators of files; the published corpus for neither.
+
+    Beside the 26 published ones there are the extras and the CUDA twins, for those who name them.
+    An unknown name raises ``UsageError``, as does a file that is no operator.
+    """
+    if not names and not files:
+        return [*entries()]
+    known = {op.name: op for op in (*entries(), *extras(), *twins())}
+    chosen: dict[str, Op] = {}
+    for name in names:
+        matching = {n: op for n, op in known.items() if fnmatchcase(n, name)}
+        if not matching:
+            raise unknown_name("kernel", name, known)
+        chosen |= matching
+    return [*chosen.values(), *map(read, files)]
+
+
+def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Group, ...]:
+    """A group per operator, with its distinct mutants and its correct variants.
+
+    A population of a kernel that is not among ``ops`` raises ``UsageError``.
+    """
+    for name in populations:
+        if name not in {op.name for op in ops}:
+            raise unknown_name("kernel of the mutants", name, [op.name for op in ops])
+    return tuple(_group(op, populations.get(op.name)) for op in ops)
+
+
+def _group(op: Op, population: Population | None) -> Group:
+    own = Subject(op.name, FAULTY if op.fault else CONTROL, op.text)
+    if population is None:
+        return Group(op, (own,))
+    population.require_of(op)
+    others = [
+        Subject(one.id, BENIGN if one.benign else MUTANT, text, one.rule, one.family)
+        for one, text in population.to_run(op.text)
+    ]
+    return Group(op, (own, *others), population.records())

@@ -1,0 +1,205 @@
+"""Trials: what kernels did on cases, one Parquet file per finished unit of work.
+
+A unit is some kernels of one operator on the cases of one strategy. Its directory is a session
+(:mod:`kernelassay.session`) whose manifest says ``"kind": "illusion"``::
+
+    manifest.json                              the plan: kernels, strategies, seed, count, devices
+    kernels/<operator>.json                    the operator, and the texts of its kernels
+    trials/<operator>/<strategy>-<part>.parquet    one finished unit
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kernelassay.cell import FINDING, flattened, verdict_schema
+from kernelassay.errors import NothingToTestError, SessionError
+from kernelassay.execute.execution import Execution
+from kernelassay.illusion.cases import Case
+from kernelassay.illusion.op import Op, op
+from kernelassay.illusion.oracle import QUANTILES, Judgement
+from kernelassay.session import Session, slug, write_table, write_whole
+
+KIND = "illusion"
+CONTROL, FAULTY, MUTANT, BENIGN = "control", "faulty", "mutant", "benign"
+VIEWS = ("rounded", "exact")
+_SPREAD = ("magnitude", "mean_abs", "mean_rel", "mean_ulp")
+
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("kernel", "role", "operator", "strategy")),
+        ("index", pa.int64()),
+        ("case", pa.string()),
+        ("seed", pa.uint64()),
+        *((name, pa.string()) for name in ("dtype", "layout", "sizes", "values")),
+        *((name, pa.string()) for name in ("input_digest", "outcome", "detail", "failure")),
+        ("tolerance", pa.float64()),
+        ("unwritten", pa.int64()),
+        ("changed", pa.list_(pa.int64())),
+        ("findings", pa.list_(FINDING)),
+        ("output_digest", pa.string()),
+        *((name, pa.float64()) for name in _SPREAD),
+        *((f"abs_{q:g}", pa.float64()) for q in QUANTILES),
+        *(column for view in VIEWS for column in verdict_schema(view)),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel under the fuzz: a control, its faulty twin, a mutant or a correct variant of it.
+
+    ``rule`` and ``family`` are those of a mutation rule, else "".
+    """
+
+    name: str
+    role: str
+    text: str
+    rule: str = ""
+    family: str = ""
+
+
+def row(
+    subject: Subject,
+    operator: str,
+    case: Case,
+    input_digest: str,
+    tolerance: float,
+    execution: Execution,
+    judged: Judgement,
+) -> dict[str, Any]:
+    """The record of one trial."""
+    spread = judged.statistics
+    return {
+        "kernel": subject.name,
+        "role": subject.role,
+        "operator": operator,
+        **{k: v for k, v in asdict(case).items() if k != "sizes"},
+        "sizes": json.dumps(dict(case.sizes)),
+        "case": case.id,
+        "input_digest": input_digest,
+        "outcome": execution.outcome,
+        "detail": judged.detail,
+        "failure": judged.failure,
+        "tolerance": tolerance,
+        "unwritten": execution.unwritten,
+        "changed": list(execution.changed),
+        "findings": [asdict(finding) for finding in execution.findings],
+        "output_digest": judged.output_digest,
+        **{name: spread and getattr(spread, name) for name in _SPREAD},
+        **{
+            f"abs_{q:g}": None if spread is None else spread.quantiles[at]
+            for at, q in enumerate(QUANTILES)
+        },
+        **flattened("rounded", judged.rounded),
+        **flattened("exact", judged.exact),
+    }
+
+
+class Trials:
+    """The stored trials of a session directory."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.root = session.root
+
+    @classmethod
+    def open(cls, root: Path) -> Trials:
+        """Open for reading. Raises :class:`SessionError` if it holds no trials."""
+        session = Session.open(root)
+        if session.manifest.get("kind") != KIND:
+            raise SessionError(
+                "holds a kill matrix of problems, no trials",
+                where=str(root),
+                hint="make one with `kernelassay illusion run`; `kernelassay audit` reads this one",
+            )
+        return cls(session)
+
+    def path(self, operator: str, strategy: str, part: int) -> Path:
+        """The file of one unit."""
+        return self.root / "trials" / slug(operator) / f"{slug(strategy)}-{part:03d}.parquet"
+
+    def write(self, operator: str, strategy: str, part: int, rows: Sequence[Any]) -> None:
+        """Store a finished unit, whole."""
+        write_table(
+            self.path(operator, strategy, part),
+            pa.Table.from_pylist(list(rows), schema=SCHEMA),
+        )
+
+    def has(self, operator: str, strategy: str, part: int) -> bool:
+        """Whether a unit is finished."""
+        return self.path(operator, strategy, part).exists()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Every finished unit, by name."""
+        for path in sorted((self.root / "trials").glob("*/*.parquet")):
+            yield self._table(path)
+
+    def of_kernel(self, operator: str, kernel: str) -> list[dict[str, Any]]:
+        """The trials of one kernel, as records."""
+        paths = sorted((self.root / "trials" / slug(operator)).glob("*.parquet"))
+        found = [self._table(path) for path in paths]
+        mine = (table.filter(pa.compute.equal(table["kernel"], kernel)) for table in found)
+        return [record for table in mine for record in table.to_pylist()]
+
+    def _table(self, path: Path) -> pa.Table:
+        try:
+            table = pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise SessionError(
+                f"is damaged: {error}", where=str(path), hint="delete it and run again to resume"
+            ) from error
+        if table.schema != SCHEMA:
+            raise SessionError(
+                "is of another version", where=str(path), hint="run again in a new directory"
+            )
+        return table
+
+    def table(self) -> pa.Table:
+        """All trials as one table. Raises :class:`NothingToTestError` if there are none yet."""
+        found = list(self.tables())
+        if not found:
+            raise NothingToTestError("no unit of work is finished", where=str(self.root))
+        return pa.concat_tables(found)
+
+    def write_operator(
+        self, operator: Op, subjects: Sequence[Subject], population: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Store an operator, its kernels, and all its mutants with what became of them; once."""
+        record = {
+            "operator": asdict(operator),
+            "kernels": [asdict(one) for one in subjects],
+            "population": list(population),
+        }
+        data = json.dumps(record, indent=1).encode()  # the order of dimensions counts
+        path = self._operator_path(operator.name)
+        if not path.exists() or path.read_bytes() != data:
+            write_whole(path, data)
+
+    def operator(self, name: str) -> tuple[Op, tuple[Subject, ...]]:
+        """A stored operator and its kernels. Raises :class:`SessionError` if they are damaged."""
+        path = self._operator_path(name)
+        try:
+            record = json.loads(path.read_text())
+            return op(record["operator"]), tuple(Subject(**one) for one in record["kernels"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SessionError(
+                f"is damaged: {error}", where=str(path), hint="run again in a new directory"
+            ) from error
+
+    def population(self, name: str) -> list[dict[str, Any]]:
+        """All generated mutants of an operator, as :mod:`kernelassay.illusion.population` has."""
+        found: list[dict[str, Any]] = json.loads(self._operator_path(name).read_text())[
+            "population"
+        ]
+        return found
+
+    def _operator_path(self, name: str) -> Path:
+        return self.root / "kernels" / f"{slug(name)}.json"
