@@ -40,7 +40,7 @@ def bench_for(language: Language, device: str, seconds: float = SECONDS) -> Benc
     if language == "cuda":
         from kernelassay.illusion.cuda_bench import CudaTwinBench
 
-        return CudaTwinBench("cuda" if device == "cuda" else "cpu")
+        return CudaTwinBench("cuda" if device == "cuda" else "cpu", seconds)
     from kernelassay.execute.triton import TritonBench
 
     known = {one: one for one in get_args(Device)}

@@ -26,7 +26,7 @@ from kernelassay.errors import (
     UsageError,
     unknown_name,
 )
-from kernelassay.execute.execution import Execution
+from kernelassay.execute.execution import RAISED, Execution
 from kernelassay.execute.toolbox import AnyImage, CpuToolbox
 from kernelassay.execute.worker import context, end
 from kernelassay.kernel import BuildFailure
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
-RAISED = "raised"
 START_SECONDS = 120.0
 RUN_SECONDS = 90.0
 """More than the devices' own limits on a run: only a process that is stuck outlasts it."""
@@ -75,14 +74,17 @@ class Answer:
 class CudaTwinBench:
     """See :class:`kernelassay.execute.execution.Bench`; ``device`` is ``"cpu"`` or ``"cuda"``.
 
-    Raises ``ToolchainError`` if there is no compiler for it.
+    A run ends after ``seconds``, compilation not counted, if the device does not end it before: the
+    CPU executor after a number of loop iterations, the CUDA one after 30 seconds. Raises
+    ``ToolchainError`` if there is no compiler for it.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, seconds: float = RUN_SECONDS) -> None:
         if device not in DEVICES:
             raise unknown_name("device", device, DEVICES)
         self._tools: CpuToolbox | CudaToolbox = _toolbox(device)
-        self._built: dict[tuple[str, str], Built | str] = {}
+        self._built: dict[tuple[str, str], Built | BuildFailure] = {}
+        self._seconds = seconds
         self._process: Any = None
         self._pipe: Connection | None = None
 
@@ -100,9 +102,10 @@ class CudaTwinBench:
                 hint="give arrays of one dtype, float32 or float16",
             )
         built = self._build(text, dtypes[0])
-        if isinstance(built, str):
-            return Execution(RAISED, built, None)
-        return self._executed(Request(built, tuple(np.ascontiguousarray(a) for a in inputs)))
+        if isinstance(built, BuildFailure):
+            outcome = cell.INFRASTRUCTURE if built.transient else RAISED
+            return Execution(outcome, built.log, None)
+        return self._executed(Request(built, tuple(np.asarray(a, order="C") for a in inputs)))
 
     def close(self) -> None:
         """End the process."""
@@ -110,22 +113,26 @@ class CudaTwinBench:
         pipe, self._pipe = self._pipe, None
         end(process, pipe)
 
-    def _build(self, text: str, dtype: str) -> Built | str:
-        """The text's image, or why there is none."""
-        if (text, dtype) not in self._built:
-            self._built[text, dtype] = self._anew(text, dtype)
-        return self._built[text, dtype]
+    def _build(self, text: str, dtype: str) -> Built | BuildFailure:
+        """The text's image, or why there is none; kept, unless another time it may do."""
+        known = self._built.get((text, dtype))
+        if known is None:
+            known = self._anew(text, dtype)
+            if not (isinstance(known, BuildFailure) and known.transient):
+                self._built[text, dtype] = known
+        return known
 
-    def _anew(self, text: str, dtype: str) -> Built | str:
+    def _anew(self, text: str, dtype: str) -> Built | BuildFailure:
         try:
             kernel = kernel_of(_FLOAT16 + text if dtype == "float16" else text, _WHERE)
             image = self._tools.build({"": kernel.source})[""]
         except ToolchainError:
             raise
         except KernelassayError as error:
-            return str(error)
+            return BuildFailure(str(error))
         if isinstance(image, BuildFailure):
-            return image.unsupported or f"does not compile: {image.log[:1000]}"
+            log = f"does not compile: {image.log[:1000]}"
+            return BuildFailure(image.unsupported or log, transient=image.transient)
         return Built(kernel, image)
 
     # ---- the process ---------------------------------------------------------------------------
@@ -137,7 +144,7 @@ class CudaTwinBench:
         assert self._pipe is not None
         try:
             self._pipe.send(request)
-            answer = self._receive(RUN_SECONDS)
+            answer = self._receive(self._seconds)
         except TimeoutError as error:
             self.close()
             return Execution(cell.TIMEOUT, str(error), None)

@@ -24,10 +24,10 @@ from kernelassay.execute.cuda.child import STRAY, open_device
 from kernelassay.execute.cuda.driver import FaultError
 from kernelassay.execute.cuda.models import Models
 from kernelassay.execute.cuda.toolbox import CudaToolbox
-from kernelassay.execute.execution import Execution
+from kernelassay.execute.execution import RAISED, Execution
 from kernelassay.execute.serving import restrict
 from kernelassay.execute.toolbox import CpuToolbox
-from kernelassay.illusion.cuda_bench import RAISED, Answer, Request
+from kernelassay.illusion.cuda_bench import Answer, Request
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import OPTIMISED
 from kernelassay.problem import LoadedProblem, Problem

@@ -17,6 +17,7 @@ from kernelassay.errors import DeviceError, UsageError
 from kernelassay.execute.toolbox import CpuToolbox
 from kernelassay.illusion.cases import LAYOUTS, laid_out
 from kernelassay.illusion.cuda_bench import CudaTwinBench
+from kernelassay.kernel import BuildFailure
 from tests.illusion import kernel_texts as texts
 
 
@@ -117,16 +118,32 @@ def test_a_process_that_is_killed_says_nothing_of_the_kernel_and_is_replaced(ben
     assert bench.run(texts.RIGHT, [drawn()]).outcome == "ok"
 
 
+def test_a_run_past_its_seconds_is_a_timeout_and_the_process_is_replaced():
+    bench = CudaTwinBench("cpu", seconds=0.5)
+    try:
+        found = bench.run(texts.ENDLESS, [drawn()])
+        assert (found.outcome, found.detail) == ("timeout", "no answer within 0.5 s")
+        assert bench._process is None
+    finally:
+        bench.close()
+
+
 def test_a_process_that_does_not_answer_is_ended_and_replaced(bench, monkeypatch):
     assert bench.run(texts.RIGHT, [drawn()]).outcome == "ok"
     process = bench._process
     os.kill(process.pid, signal.SIGSTOP)
-    monkeypatch.setattr("kernelassay.illusion.cuda_bench.RUN_SECONDS", 0.2)
+    monkeypatch.setattr(bench, "_seconds", 0.2)
     found = bench.run(texts.RIGHT, [drawn()])
     assert (found.outcome, found.output) == ("timeout", None)
     assert not process.is_alive()
     monkeypatch.undo()
     assert bench.run(texts.RIGHT, [drawn()]).outcome == "ok"
+
+
+def test_a_number_without_dimensions_keeps_having_none(bench):
+    found = bench.run(texts.RIGHT, [np.array(1.5, np.float32)])
+    assert found.output.shape == ()
+    assert found.output == 3.0
 
 
 def test_a_text_is_compiled_once_for_each_dtype(bench, monkeypatch):
@@ -143,6 +160,16 @@ def test_a_text_is_compiled_once_for_each_dtype(bench, monkeypatch):
         for dtype in ("float32", "float16"):
             assert bench.run(text, [drawn(size, dtype=dtype)]).outcome == "ok"
     assert len(built) == 2
+
+
+def test_a_compiler_that_was_ended_says_nothing_of_the_text_and_is_asked_again(bench, monkeypatch):
+    ended = BuildFailure("signal SIGKILL", transient=True)
+    monkeypatch.setattr(CpuToolbox, "build", lambda tools, sources: {"": ended})
+    text = texts.RIGHT + "// a text of its own\n"
+    found = bench.run(text, [drawn()])
+    assert (found.outcome, found.output) == ("infrastructure", None)
+    monkeypatch.undo()
+    assert bench.run(text, [drawn()]).outcome == "ok"
 
 
 def test_a_closed_bench_starts_again_when_it_is_used(bench):

@@ -86,3 +86,9 @@ def test_a_faulty_twin_is_wrong_somewhere_and_right_where_the_fault_hides(
 ) -> None:
     assert not all(right(op, bench, given) for given in on_cases(op))
     assert all(right(op, bench, given) for given in where_hidden(op))
+
+
+def test_layernorm_keeps_the_digits_of_a_small_spread_far_from_zero(bench: CudaTwinBench) -> None:
+    steps = np.arange(1, 2001, dtype=np.float32)[:, None] * np.float32(2.0**-20)
+    rows = np.concatenate([np.full_like(steps, 9.0), 9.0 + steps], axis=1)
+    assert right(twin("layernorm_cuda"), bench, (rows,))

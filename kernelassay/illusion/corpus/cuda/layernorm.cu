@@ -17,8 +17,8 @@ typedef float scalar;
 __device__ float block_sum(float v, float* partial) {
     partial[threadIdx.x] = v;
     __syncthreads();
-    for (int half_of = THREADS / 2; half_of > 0; half_of >>= 1) {
-        if (threadIdx.x < half_of) partial[threadIdx.x] += partial[threadIdx.x + half_of];
+    for (int step = THREADS / 2; step > 0; step >>= 1) {
+        if (threadIdx.x < step) partial[threadIdx.x] += partial[threadIdx.x + step];
         __syncthreads();
     }
     v = partial[0];
@@ -29,16 +29,17 @@ __device__ float block_sum(float v, float* partial) {
 __global__ void layernorm_kernel(const scalar* __restrict__ x, scalar* __restrict__ y, int columns) {
     __shared__ float partial[THREADS];
     const scalar* row = x + size_t(blockIdx.x) * columns;
+    const float first = float(row[0]);  // off it, a small spread far from 0 keeps its digits
     float sum = 0.0f;
-    for (int i = threadIdx.x; i < columns; i += THREADS) sum += float(row[i]);
+    for (int i = threadIdx.x; i < columns; i += THREADS) sum += float(row[i]) - first;
     const float mean = block_sum(sum, partial) / columns;
     float squares = 0.0f;
     for (int i = threadIdx.x; i < columns; i += THREADS) {
-        const float off = float(row[i]) - mean;
+        const float off = float(row[i]) - first - mean;
         squares += off * off;
     }
     const float scale = rsqrtf(block_sum(squares, partial) / columns + 1e-5f);
     for (int i = threadIdx.x; i < columns; i += THREADS) {
-        y[size_t(blockIdx.x) * columns + i] = scalar((float(row[i]) - mean) * scale);
+        y[size_t(blockIdx.x) * columns + i] = scalar((float(row[i]) - first - mean) * scale);
     }
 }
