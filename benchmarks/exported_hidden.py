@@ -19,7 +19,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,16 @@ def ids(path: Path) -> list[str]:
     return [one["id"] for one in inputs]
 
 
+@contextlib.contextmanager
+def placed(checkout: Path, folder: Path) -> Iterator[Path]:
+    """A temporary folder with a copy of ``folder`` beside the checkout's problems."""
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        (root / "KernelBench").symlink_to((checkout / "KernelBench").resolve())
+        shutil.copytree(folder, root / "hidden_tests")
+        yield root
+
+
 def row(
     path: Path,
     checkout: Path,
@@ -98,10 +108,7 @@ def main() -> None:
         sys.exit(__doc__)
     checkout, folder, *sessions = map(Path, sys.argv[1:])
     load, validate, digests = loader(checkout), validation(checkout), measured(sessions)
-    with tempfile.TemporaryDirectory() as scratch:
-        root = Path(scratch)
-        (root / "KernelBench").symlink_to((checkout / "KernelBench").resolve())
-        shutil.copytree(folder, root / "hidden_tests")
+    with placed(checkout, folder) as root:
         paths = sorted((root / "hidden_tests").glob("level*/*_hidden.py"))
         rows = [row(path, checkout, load, validate, digests) for path in paths]
     columns = ("problem", "inputs", "valid", "bytes as measured", "errors")
