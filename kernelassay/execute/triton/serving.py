@@ -19,8 +19,8 @@ from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from kernelassay import cell
-from kernelassay.check import wire
 from kernelassay.errors import KernelassayError, UnsupportedError
+from kernelassay.execute import wire
 from kernelassay.execute.execution import RAISED, WRONG_OUTPUT
 from kernelassay.execute.triton.options import Options
 from kernelassay.kernel import Finding
