@@ -228,7 +228,9 @@ def _run(
         raise
     except BaseException as error:
         ran = backend.failed(error) or _failure(error)
-        return replace(ran, findings=backend.findings())
+        # Where memory ran out, the text may still hold what there was.
+        lost = ran.lost or ran.outcome == cell.OUT_OF_MEMORY
+        return replace(ran, findings=backend.findings(), lost=lost)
 
 
 def _failure(error: BaseException) -> Ran:
