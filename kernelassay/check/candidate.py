@@ -21,17 +21,16 @@ from typing import Any
 
 import torch
 
-from kernelassay.check import isolation, wire
 from kernelassay.check.processes import Job
 from kernelassay.draws import drawing
+from kernelassay.execute import confinement, wire
 from kernelassay.execute.sandbox import redirect
+from kernelassay.execute.supervision import close_all_but, end_descendants, watched
 
 MODULE = "candidate"
 _DETAIL = 500
 _KEPT_BYTES = 64 << 20
-_DESCRIPTORS = 1 << 20
 _M_PERTURB = -6
-_POLL_SECONDS = 0.05
 
 
 def supervise(
@@ -42,44 +41,17 @@ def supervise(
     Ends with its exit code, or that of a shell for a signal; nothing it started is left.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    isolation.die_with_parent()
-    isolation.adopt_orphans()
-    fences = isolation.unshare()
+    confinement.die_with_parent()
+    confinement.adopt_orphans()
+    fences = confinement.unshare()
     pid = os.fork()
     if pid == 0:
         _become_candidate(job, fences, requests.fileno(), answers.fileno(), output.fileno())
     for pipe in (requests, answers, output):
         pipe.close()
-    code = _watched(pid, control)
-    _end_descendants()
-    os._exit(code)
-
-
-def _watched(pid: int, control: Connection) -> int:
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-        if control.poll(_POLL_SECONDS):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return 128 + signal.SIGKILL
-
-
-def _end_descendants() -> None:
-    """Orphans become children of this process, so that none escapes by a new session."""
-    task = Path(f"/proc/self/task/{os.getpid()}/children")
-    while True:
-        try:
-            children = [int(word) for word in task.read_text().split()]
-        except OSError:
-            return
-        if not children:
-            return
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+    code = watched(pid, control.fileno())
+    end_descendants()
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def _become_candidate(
@@ -88,10 +60,10 @@ def _become_candidate(
     code = 1
     try:
         os.setsid()
-        isolation.die_with_parent()
+        confinement.die_with_parent()
         redirect(output)
         region = mmap.mmap(job.region.number, job.region_bytes)
-        _close_all_but(requests, answers)
+        close_all_but(requests, answers)
         fences = (*fences, *_confined(job, fences))
         server = _Server(job, region, requests, answers)
         server.answer({"ready": True, "fences": list(fences)})
@@ -103,14 +75,6 @@ def _become_candidate(
         os._exit(code)
 
 
-def _close_all_but(*kept: int) -> None:
-    """Leave open the standard streams and ``kept``."""
-    low = 3
-    for descriptor in (*sorted(kept), _DESCRIPTORS):
-        os.closerange(low, descriptor)
-        low = descriptor + 1
-
-
 def _confined(job: Job, fences: Sequence[str]) -> tuple[str, ...]:
     folder = Path(job.folder)
     for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR"):
@@ -120,11 +84,11 @@ def _confined(job: Job, fences: Sequence[str]) -> tuple[str, ...]:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     os.chdir(folder)
     torch.set_num_threads(1)
-    isolation.limit(job.limits)
-    if isolation.PROCESSES in fences:
-        isolation.limit_processes(job.limits)
+    confinement.limit(job.limits)
+    if confinement.PROCESSES in fences:
+        confinement.limit_processes(job.limits)
     hidden = [Path(path) for path in job.hidden]
-    return isolation.confine_files(isolation.python_folders(), [folder], hidden)
+    return confinement.confine_files(confinement.python_folders(), [folder], hidden)
 
 
 @dataclass(slots=True)
@@ -161,7 +125,7 @@ class _Server:
         self._class: Any = None
         self._instances: dict[str, _Instance] = {}
         self._buffers: dict[tuple[int, int], torch.Tensor] = {}
-        self._perturb = getattr(isolation.libc(), "mallopt", None)
+        self._perturb = getattr(confinement.libc(), "mallopt", None)
 
     def answer(self, head: dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
         wire.send(self._answers, wire.pack(head, blobs))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelassay.check import judge
-from kernelassay.check.isolation import Limits
 from kernelassay.check.subject import Seconds
 from kernelassay.check.values import Prepared
+from kernelassay.execute.confinement import Limits
 from kernelassay.inputs import QUICK, InputSpec
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from multiprocessing import reduction
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
-from kernelassay.check.isolation import Limits
+from kernelassay.execute.confinement import Limits
 
 _PRELOADED = ("kernelassay.check.warm",)
 _context: ForkServerContext | None = None

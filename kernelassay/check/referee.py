@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from kernelassay.check import wire
 from kernelassay.check.processes import context, run_referee
 from kernelassay.check.values import Build, Expected, Prepared
 from kernelassay.errors import KernelassayError, ProblemError, UnsupportedError
+from kernelassay.execute import wire
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import MODEL_SEED, LoadedProblem, Problem
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernelassay import __version__
 from kernelassay.check.checker import Checker
-from kernelassay.check.isolation import Limits
 from kernelassay.check.options import Candidate, CheckOptions
 from kernelassay.check.subject import Seconds
 from kernelassay.check.verdict import Verdict
 from kernelassay.errors import UsageError
+from kernelassay.execute.confinement import Limits
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 

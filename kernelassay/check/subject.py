@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import kernelassay
-from kernelassay.check import isolation, wire
 from kernelassay.check.processes import Descriptor, Job, context, run_candidate
 from kernelassay.check.values import (
     Answer,
@@ -27,6 +26,7 @@ from kernelassay.check.values import (
     Output,
     Prepared,
 )
+from kernelassay.execute import confinement, wire
 
 OUTPUT_LIMIT = 16 << 20
 """Bytes a candidate may print."""
@@ -48,9 +48,9 @@ ALWAYS = (
     "inputs from a seed that the candidate cannot know",
 )
 _FENCES = {
-    isolation.FILES: "files closed: the problem cannot be read",
-    isolation.PROCESSES: "process namespace: other processes are out of reach",
-    isolation.NETWORK: "no network",
+    confinement.FILES: "files closed: the problem cannot be read",
+    confinement.PROCESSES: "process namespace: other processes are out of reach",
+    confinement.NETWORK: "no network",
 }
 
 
@@ -74,7 +74,7 @@ class Subject:
     entry: str
     region_bytes: int
     hidden: tuple[Path, ...] = ()
-    limits: isolation.Limits = field(default_factory=isolation.Limits)
+    limits: confinement.Limits = field(default_factory=confinement.Limits)
     seconds: Seconds = field(default_factory=Seconds)
     device: str = "cpu"
     fences: tuple[str, ...] = field(default=(), init=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelassay.check import wire
+from kernelassay.execute import wire
 from kernelassay.inputs import InputSpec
 from kernelassay.kernel import Finding
 

@@ -138,10 +138,10 @@ def check(
     """
     from kernelassay.check import CheckOptions, replay
     from kernelassay.check.draws import fresh_seed
-    from kernelassay.check.isolation import Limits
     from kernelassay.check.replay import Recorded
     from kernelassay.check.subject import Seconds
     from kernelassay.check.suites import read_suite
+    from kernelassay.execute.confinement import Limits
 
     if replayed is not None:
         if candidate is not None or name is not None:

@@ -1,8 +1,8 @@
 import pytest
 
 from kernelassay.check import Candidate, Checker, CheckOptions
-from kernelassay.check.isolation import Limits
 from kernelassay.check.subject import Seconds
+from kernelassay.execute.confinement import Limits
 from kernelassay.suite import suite_problems
 
 SEED = 20

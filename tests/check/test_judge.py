@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelassay.check import judge, wire
+from kernelassay.check import judge
 from kernelassay.check.values import Build, Expected, Prepared
+from kernelassay.execute import wire
 from kernelassay.inputs import InputSpec
 
 

@@ -554,6 +554,85 @@ def test_a_text_cannot_write_outside_of_its_folder(bench, tmp_path):
     assert ran_well(bench)
 
 
+# ---- a GPU, as far as it can be told without one -------------------------------------------------
+
+
+@pytest.fixture
+def zones() -> Any:
+    from kernelassay.execute.triton.device import Zones
+
+    return Zones(0x3F003F00, device="cpu")
+
+
+@EXAMPLES
+@given(view=views())
+def test_strided_arrays_lie_between_zones_unchanged(view):
+    from kernelassay.execute.triton.device import Zones
+
+    held = held_array(view, 0)
+    zones = Zones(0x3F003F00, device="cpu")
+    (tensor,) = zones.inputs([held.head(0)], [held.data])
+    assert tensor.numpy().tobytes() == np.ascontiguousarray(view).tobytes()
+    assert tensor.stride() == held.strides
+    assert zones.survey() == ((), ())
+
+
+@pytest.mark.parametrize("offset", [-1, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.uint8])
+def test_an_element_written_beside_a_buffer_is_one_finding(zones, offset, dtype):
+    held = held_array(np.arange(7, dtype=dtype), 0)
+    _, tensor = zones.inputs([held.head(0)] * 2, [held.data] * 2)
+    beside = tensor.as_strided((1,), (1,), tensor.storage_offset() + offset)
+    beside.fill_(113)
+    (finding,), changed = zones.survey()
+    assert (finding.kind, finding.count) == ("oob-global-write", 1)
+    assert f"byte {offset * tensor.element_size()} of input 1" in finding.detail
+    assert changed == ()
+    tensor[3] = 50
+    assert zones.survey()[1] == (1,)
+
+
+def test_allocations_lie_between_zones_and_hold_what_their_function_says(zones):
+    import torch
+
+    zones.inputs([], [])
+    for func, args in ((torch.empty, ((2, 3),)), (torch.zeros, ((2, 3),))):
+        made = zones.allocate(func, args, {"dtype": torch.float16})
+        marks = oracle.unwritten(made.numpy()).sum()
+        assert (made.shape, int(marks)) == ((2, 3), 6 if func is torch.empty else 0)
+    made.as_strided((7,), (1,)).fill_(1.0)
+    (finding,), _ = zones.survey()
+    assert "byte 12 of allocation 1, which has 12" in finding.detail
+    assert zones.allocate(torch.ones, ((2,),), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome"),
+    [
+        ("CUDA error: an illegal memory access was encountered\nmore", cell.ILLEGAL_ADDRESS),
+        ("Triton Error [CUDA]: an illegal memory access was encountered", cell.ILLEGAL_ADDRESS),
+        ("CUDA error: misaligned address", cell.MISALIGNED_ADDRESS),
+        ("CUDA error: unspecified launch failure", cell.CRASH),
+        ("CUDA error: device-side assert triggered", cell.CRASH),
+        ("CUDA error: a thing nobody has heard of", cell.CRASH),
+        ("CUDA error: out of memory", cell.OUT_OF_MEMORY),
+        ("Triton Error [CUDA]: invalid argument", cell.LAUNCH_FAILURE),
+        ("out of resource: shared memory, Required: 300000", cell.LAUNCH_FAILURE),
+    ],
+)
+def test_what_a_driver_says_is_an_outcome(message, outcome):
+    from kernelassay.execute.triton.device import fault
+
+    found = fault(RuntimeError(message))
+    assert found is not None
+    assert found.outcome == outcome
+    assert found.lost == (outcome not in (cell.LAUNCH_FAILURE, cell.OUT_OF_MEMORY))
+    wrapped = ValueError("in a kernel")
+    wrapped.__cause__ = RuntimeError(message)
+    assert fault(wrapped) == found
+    assert fault(ValueError("no such thing")) is None
+
+
 # ---- the tool itself -----------------------------------------------------------------------------
 
 

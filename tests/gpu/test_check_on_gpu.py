@@ -5,7 +5,7 @@ import torch
 
 from kernelassay.cheats import corpus
 from kernelassay.check import Candidate, Checker, CheckOptions
-from kernelassay.check.isolation import Limits
+from kernelassay.execute.confinement import Limits
 from tests.check.conftest import SEED, suite_problem
 
 pytestmark = [

@@ -24,8 +24,8 @@ from numpy.lib import array_utils
 from numpy.typing import NDArray
 
 from kernelassay import cell
-from kernelassay.check import wire
 from kernelassay.errors import DeviceError, ToolchainError, UnsupportedError
+from kernelassay.execute import wire
 from kernelassay.execute.execution import RAISED, WRONG_OUTPUT, Execution
 from kernelassay.execute.sandbox import OUTPUT_LIMIT
 from kernelassay.execute.triton.nursery import START_SECONDS, nursery

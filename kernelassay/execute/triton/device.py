@@ -67,52 +67,43 @@ def fault(error: BaseException) -> Ran | None:
 
 @dataclass(frozen=True, slots=True)
 class Zoned:
-    """``nbytes`` of memory between two zones; ``memory`` is all of it, in 16-bit words."""
+    """A buffer of ``nbytes`` between two zones; ``memory`` is all of it, in bytes."""
 
     name: str
     memory: Tensor
     nbytes: int
     itemsize: int
 
-    @classmethod
-    def of(cls, name: str, nbytes: int, itemsize: int, word: int, device: Any) -> Zoned:
-        """Memory full of the pattern ``word``."""
-        inner = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        words = (inner + 2 * SLACK) // 2
-        return cls(
-            name, torch.full((words,), word, dtype=torch.int16, device=device), nbytes, itemsize
-        )
-
     @property
-    def bytes(self) -> Tensor:
-        """The memory between the zones."""
-        return self.memory.view(torch.uint8)[SLACK : SLACK + self.nbytes]
+    def buffer(self) -> Tensor:
+        """The bytes between the zones."""
+        return self.memory[SLACK : SLACK + self.nbytes]
 
-    @property
-    def zones(self) -> tuple[Tensor, Tensor]:
-        """What lies before and behind it; of an odd byte at the end, the next is in none."""
-        return self.memory[: SLACK // 2], self.memory[(SLACK + self.nbytes + 1) // 2 :]
+    def zones(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """The part of ``memory`` before the buffer, and that behind it."""
+        return memory[:SLACK], memory[SLACK + self.nbytes : self.memory.numel()]
 
-    def damage(self, word: int) -> Finding | None:
-        """What became of the zones."""
-        before, after = ((zone != word).nonzero().flatten() for zone in self.zones)
-        count = before.numel() + after.numel()
-        if not count:
+    def damage(self, pattern: Tensor) -> Finding | None:
+        """What became of the zones, which held the first bytes of ``pattern``."""
+        wrong = self.memory != pattern[: self.memory.numel()]
+        wrong[SLACK : SLACK + self.nbytes] = False
+        places = wrong.nonzero().flatten() - SLACK
+        if not places.numel():
             return None
-        if after.numel():
-            place = (self.nbytes + 1) // 2 * 2 + 2 * int(after[0])
-        else:
-            place = 2 * int(before[-1]) - SLACK
-        detail = f"bytes of a zone changed, at byte {place} of {self.name}, which has {self.nbytes}"
-        return Finding("oob-global-write", max(1, 2 * count // self.itemsize), detail)
+        elements = places.div(self.itemsize, rounding_mode="floor").unique()
+        first = int(elements[elements >= 0][0] if (elements >= 0).any() else elements[-1])
+        detail = f"a zone changed at byte {first * self.itemsize} of {self.name}"
+        return Finding("oob-global-write", elements.numel(), f"{detail}, which has {self.nbytes}")
 
 
 class Zones:
     """All zoned memory of one run."""
 
     def __init__(self, pattern: int, device: str = "cuda") -> None:
+        # Half a pattern: it is the same twice over.
         self._word = int(np.array([pattern & 0xFFFF], np.uint16).view(np.int16)[0])
         self._device = device
+        self._pattern = self._full(2 * SLACK + IN_PLACE_BYTES)
         self._held: list[Zoned] = []
         self._inputs = 0
         self._given = torch.empty(0, dtype=torch.uint8)
@@ -127,7 +118,7 @@ class Zones:
         for index, (head, blob) in enumerate(zip(heads, blobs, strict=True)):
             dtype = getattr(torch, head["dtype"])
             zoned = self._take(f"input {index}", len(blob), dtype.itemsize)
-            zoned.bytes.copy_(self._given[start : start + len(blob)])
+            zoned.buffer.copy_(self._given[start : start + len(blob)])
             start += len(blob)
             made.append(_tensor(zoned, dtype, head["shape"], head["strides"]))
         return made
@@ -156,12 +147,13 @@ class Zones:
         """Findings in zones, and the positions of inputs that changed."""
         intact = self._given.new_ones(2, dtype=torch.bool)
         if self._held:
-            zones = torch.cat([zone for held in self._held for zone in held.zones])
-            now = [held.bytes for held in self._held[: self._inputs]]
+            zones = torch.cat([z for held in self._held for z in held.zones(held.memory)])
+            whole = torch.cat([z for held in self._held for z in held.zones(self._pattern)])
+            now = [held.buffer for held in self._held[: self._inputs]]
             same = (torch.cat(now) if now else self._given) == self._given
-            intact = torch.stack([(zones == self._word).all(), same.all()])
+            intact = torch.stack([(zones == whole).all(), same.all()])
         undamaged, unchanged = intact.tolist()
-        findings = [] if undamaged else [held.damage(self._word) for held in self._held]
+        findings = [] if undamaged else [held.damage(self._pattern) for held in self._held]
         changed = () if unchanged else self._changed()
         return tuple(finding for finding in findings if finding is not None), changed
 
@@ -174,19 +166,27 @@ class Zones:
         sizes = [held.nbytes for held in self._held[: self._inputs]]
         before = self._given.split(sizes)
         return tuple(
-            i for i, part in enumerate(before) if not torch.equal(part, self._held[i].bytes)
+            i for i, part in enumerate(before) if not torch.equal(part, self._held[i].buffer)
         )
 
     def _take(self, name: str, nbytes: int, itemsize: int) -> Zoned:
-        self._held.append(Zoned.of(name, nbytes, itemsize, self._word, self._device))
+        # A large input has zones, too; the pattern must do for it.
+        inner = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        if inner + 2 * SLACK > self._pattern.numel():
+            self._pattern = self._full(inner + 2 * SLACK)
+        self._held.append(Zoned(name, self._full(inner + 2 * SLACK), nbytes, itemsize))
         return self._held[-1]
+
+    def _full(self, nbytes: int) -> Tensor:
+        words = torch.full((nbytes // 2,), self._word, dtype=torch.int16, device=self._device)
+        return words.view(torch.uint8)
 
 
 def _tensor(zoned: Zoned, dtype: torch.dtype, shape: Any, strides: Any) -> Tensor:
     if dtype == torch.bool or math.prod(shape) == 0:
-        flat = zoned.bytes.view(torch.bool) if zoned.nbytes else zoned.bytes.to(dtype)
+        flat = zoned.buffer.view(torch.bool) if zoned.nbytes else zoned.buffer.to(dtype)
         return flat.as_strided(shape, strides) if zoned.nbytes else flat.reshape(shape)
-    return zoned.bytes.view(dtype).as_strided(shape, strides)
+    return zoned.buffer.view(dtype).as_strided(shape, strides)
 
 
 class Gpu:

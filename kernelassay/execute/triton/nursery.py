@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -20,14 +19,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from kernelassay.check import isolation, wire
 from kernelassay.errors import DeviceError, ToolchainError
+from kernelassay.execute import confinement, wire
 from kernelassay.execute.sandbox import redirect
+from kernelassay.execute.supervision import close_all_but, end_descendants, watched
 from kernelassay.execute.triton.options import Device, Options
 
 START_SECONDS = 240.0
 FILE_BYTES = 1 << 30
-_DESCRIPTORS = 1 << 20
 _LENGTH = 1 << 20
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -179,16 +178,16 @@ def _supervise(job: dict[str, object], descriptors: list[int], visible: str | No
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        isolation.adopt_orphans()
-        fences = isolation.unshare()
+        confinement.adopt_orphans()
+        fences = confinement.unshare()
         pid = os.fork()
         if pid == 0:
             _work(job, fences, descriptors, visible)
         *theirs, control = descriptors
         for one in theirs:
             os.close(one)
-        code = _watched(pid, control)
-        _end_descendants()
+        code = watched(pid, control)
+        end_descendants()
         os.write(control, json.dumps({"code": code}).encode())
     except (BrokenPipeError, ConnectionError):
         pass  # the bench is gone
@@ -196,39 +195,15 @@ def _supervise(job: dict[str, object], descriptors: list[int], visible: str | No
         os._exit(0)
 
 
-def _watched(pid: int, control: int) -> int:
-    """Wait for the end of a child, or end it when control closes; its code, -n for signal n."""
-    end = os.pidfd_open(pid)
-    ready, _, _ = select.select([end, control], [], [])
-    if end not in ready:
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status)
-
-
-def _end_descendants() -> None:
-    """Orphans become children of this process, so that none escapes by a new session."""
-    while True:
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        if not children:
-            return
-        for child in map(int, children):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-
-
 def _work(
     job: dict[str, object], fences: tuple[str, ...], descriptors: list[int], visible: str | None
 ) -> NoReturn:
     try:
         os.setsid()
-        isolation.die_with_parent()
+        confinement.die_with_parent()
         requests, answers, output, _ = descriptors
         redirect(output)
-        low = 3
-        for kept in (*sorted((requests, answers)), _DESCRIPTORS):
-            os.closerange(low, kept)
-            low = kept + 1
+        close_all_but(requests, answers)
         options = Options(**job["options"])  # type: ignore[arg-type]
         _confine(options, Path(str(job["folder"])), fences, visible)
 
@@ -252,12 +227,12 @@ def _confine(options: Options, folder: Path, fences: tuple[str, ...], visible: s
     elif gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     os.chdir(folder)
-    limits = isolation.Limits(options.memory_bytes, FILE_BYTES, reserves_space=on_gpu)
-    isolation.limit(limits)
-    if isolation.PROCESSES in fences:
-        isolation.limit_processes(limits)
-    readable = (*isolation.python_folders(), Path(__file__).resolve().parents[3])
-    isolation.confine_files(readable, [folder], [])
+    limits = confinement.Limits(options.memory_bytes, FILE_BYTES, reserves_space=on_gpu)
+    confinement.limit(limits)
+    if confinement.PROCESSES in fences:
+        confinement.limit_processes(limits)
+    readable = (*confinement.python_folders(), Path(__file__).resolve().parents[3])
+    confinement.confine_files(readable, [folder], [])
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from kernelassay import cell
-from kernelassay.check import wire
 from kernelassay.errors import KernelassayError, UnsupportedError
+from kernelassay.execute import wire
 from kernelassay.execute.execution import RAISED, WRONG_OUTPUT
 from kernelassay.execute.triton.options import Options
 from kernelassay.kernel import Finding
@@ -228,7 +228,9 @@ def _run(
         raise
     except BaseException as error:
         ran = backend.failed(error) or _failure(error)
-        return replace(ran, findings=backend.findings())
+        # Where memory ran out, the text may still hold what there was.
+        lost = ran.lost or ran.outcome == cell.OUT_OF_MEMORY
+        return replace(ran, findings=backend.findings(), lost=lost)
 
 
 def _failure(error: BaseException) -> Ran:

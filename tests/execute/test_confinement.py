@@ -2,13 +2,13 @@ import os
 
 import pytest
 
-from kernelassay.check import isolation
+from kernelassay.execute import confinement
 from kernelassay.execute.sandbox import run_limited
 
 
 def confined(readable, writable, hidden, function):
     def inside():
-        if not isolation.confine_files(readable, writable, hidden):
+        if not confinement.confine_files(readable, writable, hidden):
             return "no fence"
         return function()
 

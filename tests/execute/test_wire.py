@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelassay.check import wire
-from kernelassay.check.wire import Held
 from kernelassay.errors import UnsupportedError
+from kernelassay.execute import wire
+from kernelassay.execute.wire import Held
 
 held = st.binary(min_size=1, max_size=64).map(lambda data: Held("uint8", (len(data),), (1,), data))
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | held

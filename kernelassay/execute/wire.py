@@ -1,7 +1,7 @@
-"""What crosses between the judge and a candidate's process: frames of a JSON head and raw bytes.
+"""What crosses between processes one of which is not trusted: frames of a JSON head and raw bytes.
 
-Nothing is unpickled on the judge's side, and a head is only believed where it speaks against the
-candidate: an output is what its bytes are, of the shape and dtype that the judge expects.
+Nothing is unpickled, and where a head comes from a candidate it is only believed where it speaks
+against it: an output is what its bytes are, of the shape and dtype that the judge expects.
 """
 
 from __future__ import annotations
