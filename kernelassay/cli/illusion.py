@@ -164,7 +164,7 @@ def run(
         task = progress.add_task("", total=None)
 
         def done(unit: campaign.Unit, finished: int, total: int) -> None:
-            progress.update(task, total=total, completed=finished, description=unit.name)
+            progress.update(task, total=total, completed=finished, description=unit.op.name)
 
         campaign.run(plan, session, jobs, done)
     click.echo(f"done: `kernelassay illusion score {session}` tells what they show", err=True)

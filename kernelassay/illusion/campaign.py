@@ -36,10 +36,10 @@ Where = Literal["cpu", "cuda"]
 VERSIONS = ("kernelassay", "numpy", "torch", "triton")
 """What outputs may depend on."""
 
-PART = 16
+PART = 8
 """Kernels of one operator in a unit of work: they share inputs and references."""
 TIMEOUTS = 2
-"""After so many cases of a unit on which a kernel does not end, it is not run on the others."""
+"""After so many cases on which a kernel does not end, it is not run on the others of a strategy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Some kernels of an operator on one strategy's cases."""
+    """Some kernels of an operator on the cases of every strategy: one lane compiles them once."""
 
     op: Op
-    strategy: str
     part: int
     subjects: tuple[Subject, ...]
-
-    @property
-    def name(self) -> str:
-        """What it is, in words."""
-        return f"{self.op.name} {self.strategy}"
 
 
 def device_of(language: Language, where: Where) -> str:
@@ -105,13 +99,18 @@ def device_of(language: Language, where: Where) -> str:
 
 
 def units(plan: Plan) -> list[Unit]:
-    """The units of work of a plan, strategy by strategy."""
-    return [
-        Unit(group.op, name, at // PART, group.subjects[at : at + PART])
-        for name in plan.strategies
+    """The units of work of a plan, those of most elements first."""
+    found = [
+        Unit(group.op, at // PART, group.subjects[at : at + PART])
         for group in plan.groups
         for at in range(0, len(group.subjects), PART)
     ]
+    return sorted(found, key=_elements, reverse=True)
+
+
+def _elements(unit: Unit) -> int:
+    schema = unit.op.schema
+    return len(unit.subjects) * sum(schema.elements(dict(sizes)) for sizes in schema.every())
 
 
 def run(plan: Plan, root: Path, jobs: int, done: Callable[[Unit, int, int], None]) -> Trials:
@@ -125,7 +124,7 @@ def run(plan: Plan, root: Path, jobs: int, done: Callable[[Unit, int, int], None
         for group in plan.groups:
             trials.write_operator(group.op, group.subjects, group.population)
         every = units(plan)
-        left = [unit for unit in every if not trials.has(unit.op.name, unit.strategy, unit.part)]
+        left = [unit for unit in every if _left(plan, trials, unit)]
         finished = len(every) - len(left)
         for unit in _each(plan, root, left, jobs):
             finished += 1
@@ -133,6 +132,11 @@ def run(plan: Plan, root: Path, jobs: int, done: Callable[[Unit, int, int], None
         return trials
     finally:
         session.close()
+
+
+def _left(plan: Plan, trials: Trials, unit: Unit) -> list[str]:
+    """The strategies whose trials of a unit are not stored yet."""
+    return [name for name in plan.strategies if not trials.has(unit.op.name, name, unit.part)]
 
 
 def _each(plan: Plan, root: Path, left: Sequence[Unit], jobs: int) -> Iterable[Unit]:
@@ -179,16 +183,24 @@ class Lane:
         self._benches: dict[str, Bench] = {}
 
     def do(self, unit: Unit) -> None:
-        """Run a unit and store it, unless the run ends before it is done."""
+        """Run what a unit lacks and store it, strategy by strategy, until the run ends."""
+        for name in _left(self.plan, self.trials, unit):
+            rows = self._rows(unit, name)
+            if rows is None:
+                return
+            self.trials.write(unit.op.name, name, unit.part, rows)
+
+    def _rows(self, unit: Unit, name: str) -> list[dict[str, Any]] | None:
+        """The trials of a unit on one strategy's cases; ``None`` if the run ends before."""
         op = unit.op
-        cases = strategy(unit.strategy).cases(
+        cases = strategy(name).cases(
             op.schema, op.dtypes, seed=self.plan.seed, count=self.plan.count
         )
         timeouts = dict.fromkeys((one.name for one in unit.subjects), 0)
         rows = []
         for case in cases:
             if self.stop.is_set():
-                return
+                return None
             arrays = inputs(case, op.schema)
             digested = output_digest(arrays)
             expected = op.computes(arrays)
@@ -197,7 +209,7 @@ class Lane:
                 judged = judge(execution, expected, op, case.dtype)
                 tolerance = op.tolerance(case.dtype)
                 rows.append(row(subject, op.name, case, digested, tolerance, execution, judged))
-        self.trials.write(op.name, unit.strategy, unit.part, rows)
+        return rows
 
     def _execution(
         self,

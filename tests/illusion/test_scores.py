@@ -228,8 +228,11 @@ def test_intervals_hold_their_share():
     assert scores.interval(Share(0, 0)) is None
 
 
-def test_the_corpus_runs_in_as_many_units_as_strategies_and_kernels():
+def test_the_corpus_runs_in_a_unit_per_kernel_the_largest_first():
     groups = tuple(campaign.Group(op, (Subject(op.name, CONTROL, op.text),)) for op in entries())
     wanted = campaign.Plan(groups, PUBLISHED, seed=0, count=8, device="cpu", seconds=5.0)
-    assert len(campaign.units(wanted)) == 7 * 26
-    assert np.prod([len(PUBLISHED), len(groups), wanted.count]) == 1456
+    units = campaign.units(wanted)
+    assert len(units) == 26
+    assert dict(units[0].op.schema.dims)["H"][-1] == 1025
+    assert units[-1].op.reference == "matmul" or "attention" in units[-1].op.reference
+    assert np.prod([len(PUBLISHED), len(units), wanted.count]) == 1456
