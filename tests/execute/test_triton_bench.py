@@ -380,6 +380,15 @@ def test_a_bfloat16_output_is_no_array(bench):
     assert "bfloat16" in found.detail
 
 
+def test_autotuning_takes_the_first_configuration(bench):
+    configs = "configs=[triton.Config({'B': b}) for b in (16, 32)], key=['n']"
+    tuned = COPY.replace("@triton.jit", f"@triton.autotune({configs})\n@triton.jit")
+    tuned = tuned.replace(", B=16)", ")").replace("mask=o < n)", "mask=o < B)")
+    found = bench.run(tuned, [X])
+    np.testing.assert_array_equal(found.output, X)
+    assert kinds(found) == {"oob-global-read": 6, "oob-global-write": 6}
+
+
 # ---- what is no kernel ---------------------------------------------------------------------------
 
 
@@ -387,6 +396,8 @@ def test_a_bfloat16_output_is_no_array(bench):
     ("program", "says"),
     [
         ("def run(x) return x", "SyntaxError"),
+        ("def run(x): return '\ud800'", "UnicodeEncodeError"),
+        ("def run(x):\0", "null bytes"),
         ("x = 1", "defines no function run"),
         ("import no_such_module", "no_such_module"),
         (

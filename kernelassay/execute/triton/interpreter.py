@@ -8,6 +8,7 @@ A finding never ends a run; the kernel goes on under stated semantics (ADR 33):
   (an atomic is a write). Farther out the run ends as ``illegal-address``.
 - Masked lanes of a load without ``other`` hold a stated value.
 - bfloat16, which the interpreter computes wrong without a word, is refused.
+- Autotuning, which would time the interpreter, takes the first configuration.
 
 What the interpreter calls to touch memory has no public name: :func:`self_test` sees at start that
 it is there and that the checks take hold.
@@ -29,6 +30,7 @@ import torch
 import triton
 import triton.language as tl
 from numpy.typing import NDArray
+from triton.backends.compiler import GPUTarget
 from triton.runtime import interpreter as private
 
 from kernelassay import cell
@@ -356,12 +358,29 @@ def _unfit(what: str) -> ToolchainError:
     )
 
 
+class _NoDriver:
+    """Stands for a device's driver, which autotuning asks: it times nothing, so the first wins."""
+
+    def get_benchmarker(self) -> Any:
+        return lambda call, quantiles=(0.5,), **_: [0.0] * len(quantiles)
+
+    def get_current_target(self) -> Any:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+
 class Interpreter:
     """Runs Triton texts on the CPU, checked."""
 
     def __init__(self, options: Options) -> None:
         self._checks = Checks(PATTERNS[options.surroundings])
         self._hooks = Hooks(self._checks, options.undefined)
+        triton.runtime.driver.set_active(_NoDriver())
         self._given: list[tuple[bytearray, bytes]] = []
 
     @contextmanager

@@ -44,7 +44,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, device, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", __name__, device, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -231,7 +231,8 @@ def _confine(options: Options, folder: Path, fences: tuple[str, ...], visible: s
     confinement.limit(limits)
     if confinement.PROCESSES in fences:
         confinement.limit_processes(limits)
-    readable = (*confinement.python_folders(), Path(__file__).resolve().parents[3])
+    packages = [Path(path).resolve() for path in sys.path if path]
+    readable = (*confinement.python_folders(), *packages)
     confinement.confine_files(readable, [folder], [])
 
 

@@ -179,7 +179,7 @@ def serve(options: Options, requests: int, answers: int) -> None:
     wire.send(answers, wire.pack({"ready": True}))
     while True:
         head = source.head()
-        text = source.bytes(head["text"]).decode()
+        text = source.bytes(head["text"]).decode(errors="surrogatepass")
         blobs = [source.bytes(one["nbytes"]) for one in head["inputs"]]
         try:
             ran = _run(backend, texts, timer, text, head["inputs"], blobs)
@@ -228,8 +228,8 @@ def _run(
         raise
     except BaseException as error:
         ran = backend.failed(error) or _failure(error)
-        # Where memory ran out, the text may still hold what there was.
-        lost = ran.lost or ran.outcome == cell.OUT_OF_MEMORY
+        # A text may still hold the memory that ran out, and was stopped at any place.
+        lost = ran.lost or ran.outcome in (cell.OUT_OF_MEMORY, cell.TIMEOUT)
         return replace(ran, findings=backend.findings(), lost=lost)
 
 
