@@ -43,7 +43,7 @@ def supervise(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confinement.die_with_parent()
     confinement.adopt_orphans()
-    fences = confinement.unshare()
+    fences = confinement.unshare(job.fences.namespaces)
     pid = os.fork()
     if pid == 0:
         _become_candidate(job, fences, requests.fileno(), answers.fileno(), output.fileno())
@@ -87,8 +87,11 @@ def _confined(job: Job, fences: Sequence[str]) -> tuple[str, ...]:
     confinement.limit(job.limits)
     if confinement.PROCESSES in fences:
         confinement.limit_processes(job.limits)
+    if not job.fences.files:
+        return ()
     hidden = [Path(path) for path in job.hidden]
-    return confinement.confine_files(confinement.python_folders(), [folder], hidden)
+    writable = [folder, *map(Path, job.fences.open)]
+    return confinement.confine_files(confinement.python_folders(), writable, hidden)
 
 
 @dataclass(slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import reduction
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
-from kernelassay.execute.confinement import Limits
+from kernelassay.execute.confinement import Fences, Limits
 
 _PRELOADED = ("kernelassay.check.warm",)
 _context: ForkServerContext | None = None
@@ -55,7 +57,32 @@ class Job:
     region_bytes: int
     hidden: tuple[str, ...]
     limits: Limits
-    device: str = "cpu"
+    device: str
+    fences: Fences
+
+
+@cache
+def fences_for(device: str) -> Fences:
+    """The fences of candidates on a device: all of them, or those that its driver bears."""
+    if device == "cpu":
+        return Fences()
+    told, tell = context().Pipe(duplex=False)
+    process = context().Process(target=_tell_fences, args=(tell,))
+    process.start()
+    tell.close()
+    try:
+        found: Fences = told.recv()
+    except EOFError:
+        found = Fences(0, False)
+    process.join()
+    return found
+
+
+def _tell_fences(tell: Any) -> None:
+    from kernelassay.execute.bearing import bearable, cuda_starts
+
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # what all our processes start from hides devices
+    tell.send(bearable(cuda_starts))
 
 
 def run_candidate(*arguments: Any) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import kernelassay
-from kernelassay.check.processes import Descriptor, Job, context, run_candidate
+from kernelassay.check.processes import Descriptor, Job, context, fences_for, run_candidate
 from kernelassay.check.values import (
     Answer,
     Build,
@@ -119,6 +119,7 @@ class Subject:
             tuple(str(one.resolve()) for one in hidden),
             self.limits,
             self.device,
+            fences_for(self.device),
         )
         try:
             self._launch(job)

@@ -74,15 +74,36 @@ def adopt_orphans() -> None:
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def unshare() -> tuple[str, ...]:
+ALL_NAMESPACES = _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC
+"""Of users, processes, the network, and shared memory."""
+NO_PROCESSES = ALL_NAMESPACES & ~_CLONE_NEWPID
+NO_USERS = _CLONE_NEWNET | _CLONE_NEWIPC
+
+
+@dataclass(frozen=True, slots=True)
+class Fences:
+    """Which fences to raise: ``namespaces`` by their flags, and of files, if ``files``.
+
+    ``open`` are folders that stay writable beside the scratch folder.
+    """
+
+    namespaces: int = ALL_NAMESPACES
+    files: bool = True
+    open: tuple[str, ...] = ()
+
+
+def unshare(namespaces: int = ALL_NAMESPACES) -> tuple[str, ...]:
     """Give the children of this process namespaces of their own; which fences that raised.
 
     The process must have one thread.
     """
     user, group = os.getuid(), os.getgid()
-    wanted = _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC
-    if libc().unshare(wanted) != 0:
+    if not namespaces or libc().unshare(namespaces) != 0:
         return ()
+    raised = {PROCESSES: namespaces & _CLONE_NEWPID, NETWORK: namespaces & _CLONE_NEWNET}
+    found = tuple(name for name, flag in raised.items() if flag)
+    if not namespaces & _CLONE_NEWUSER:
+        return found
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -90,7 +111,7 @@ def unshare() -> tuple[str, ...]:
     ):
         with suppress(OSError):
             Path("/proc/self", name).write_text(text)
-    return (PROCESSES, NETWORK)
+    return found
 
 
 def limit(limits: Limits) -> None:

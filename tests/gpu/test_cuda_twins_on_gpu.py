@@ -123,7 +123,7 @@ def test_what_the_executor_finds_comes_with_an_output_and_decides_nothing(bench,
 )
 def test_a_kernel_that_does_not_end_well_is_an_outcome_and_the_next_one_runs(bench, text, outcome):
     found = bench.run(text, [drawn()])
-    assert (found.outcome, found.output) == (outcome, None)
+    assert (found.outcome, found.output) == (outcome, None), found.detail
     assert bench.run(texts.RIGHT, [drawn()]).outcome == "ok"
 
 

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from kernelassay.errors import DeviceError, ToolchainError
 from kernelassay.execute import confinement, wire
+from kernelassay.execute.bearing import bearable, cuda_starts
 from kernelassay.execute.sandbox import redirect
 from kernelassay.execute.supervision import close_all_but, end_descendants, watched
 from kernelassay.execute.triton.options import Device, Options
@@ -142,6 +143,7 @@ def main(device: Device, descriptor: int) -> None:
     except Exception as error:  # a broken package raises whatever it likes
         requests.sendall(json.dumps({"error": f"{type(error).__name__}: {error}"[:2000]}).encode())
         return
+    fences = _bearable(visible) if device == "cuda" else confinement.Fences()
     gc.freeze()
     requests.sendall(json.dumps({"ready": True}).encode())
     while True:
@@ -150,7 +152,7 @@ def main(device: Device, descriptor: int) -> None:
             return
         if os.fork() == 0:
             requests.close()
-            _supervise(json.loads(job), descriptors, visible)
+            _supervise(json.loads(job), fences, descriptors, visible)
         for one in descriptors:
             os.close(one)
         requests.sendall(b"+")
@@ -172,17 +174,36 @@ def _warm(device: Device) -> None:
         pass
 
 
-def _supervise(job: dict[str, object], descriptors: list[int], visible: str | None) -> NoReturn:
+def _bearable(visible: str | None) -> confinement.Fences:
+    def starts() -> None:
+        _show_devices(visible)
+        cuda_starts()
+
+    return bearable(starts)
+
+
+def _show_devices(visible: str | None) -> None:
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty until here: nothing was to start CUDA
+    if visible:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+
+
+def _supervise(
+    job: dict[str, object],
+    fences: confinement.Fences,
+    descriptors: list[int],
+    visible: str | None,
+) -> NoReturn:
     """Run a worker until it ends or control closes; say how it ended when nothing is left of it."""
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         confinement.adopt_orphans()
-        fences = confinement.unshare()
+        raised = confinement.unshare(fences.namespaces)
         pid = os.fork()
         if pid == 0:
-            _work(job, fences, descriptors, visible)
+            _work(job, fences, raised, descriptors, visible)
         *theirs, control = descriptors
         for one in theirs:
             os.close(one)
@@ -196,7 +217,11 @@ def _supervise(job: dict[str, object], descriptors: list[int], visible: str | No
 
 
 def _work(
-    job: dict[str, object], fences: tuple[str, ...], descriptors: list[int], visible: str | None
+    job: dict[str, object],
+    fences: confinement.Fences,
+    raised: tuple[str, ...],
+    descriptors: list[int],
+    visible: str | None,
 ) -> NoReturn:
     try:
         os.setsid()
@@ -205,7 +230,7 @@ def _work(
         redirect(output)
         close_all_but(requests, answers)
         options = Options(**job["options"])  # type: ignore[arg-type]
-        _confine(options, Path(str(job["folder"])), fences, visible)
+        _confine(options, Path(str(job["folder"])), fences, raised, visible)
 
         from kernelassay.execute.triton.serving import serve
 
@@ -216,24 +241,29 @@ def _work(
         os._exit(0)
 
 
-def _confine(options: Options, folder: Path, fences: tuple[str, ...], visible: str | None) -> None:
+def _confine(
+    options: Options,
+    folder: Path,
+    fences: confinement.Fences,
+    raised: tuple[str, ...],
+    visible: str | None,
+) -> None:
     for name in _SCRATCH:
         os.environ[name] = str(folder)
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty until here: nothing was to start CUDA
     on_gpu = options.device == "cuda"
-    gpu = options.gpu or visible
-    if not on_gpu:
+    if on_gpu:
+        _show_devices(options.gpu or visible)
+    else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    elif gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     os.chdir(folder)
     limits = confinement.Limits(options.memory_bytes, FILE_BYTES, reserves_space=on_gpu)
     confinement.limit(limits)
-    if confinement.PROCESSES in fences:
+    if confinement.PROCESSES in raised:
         confinement.limit_processes(limits)
-    packages = [Path(path).resolve() for path in sys.path if path]
-    readable = (*confinement.python_folders(), *packages)
-    confinement.confine_files(readable, [folder], [])
+    if fences.files:
+        packages = [Path(path).resolve() for path in sys.path if path]
+        readable = (*confinement.python_folders(), *packages)
+        confinement.confine_files(readable, [folder, *map(Path, fences.open)], [])
 
 
 if __name__ == "__main__":
