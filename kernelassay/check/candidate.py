@@ -12,6 +12,7 @@ import mmap
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -83,6 +84,7 @@ def _confined(job: Job, fences: Sequence[str]) -> tuple[str, ...]:
     if job.device != "cpu":  # what all our processes start from hides devices
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     os.chdir(folder)
+    tempfile.tempdir = None  # it may have been asked for before
     torch.set_num_threads(1)
     confinement.limit(job.limits)
     if confinement.PROCESSES in fences:
@@ -199,7 +201,8 @@ class _Server:
                 found = instance.model(*arguments)
             if self._job.device != "cpu":
                 with _blamed("raises"):
-                    torch.cuda.synchronize()
+                    # What other streams still do is not part of the result.
+                    torch.cuda.current_stream().synchronize()
         heads, data = [], []
         with torch.no_grad(), _blamed("no-values"):
             outputs = _outputs(found)
@@ -220,7 +223,11 @@ class _Server:
             self._hand_back(head["tensors"])
             # Of outputs that are not what is expected, the heads say it all.
             fits = [d.numel() * d.element_size() for d in data] == head["sizes"]
-            return {"outputs": heads, "notes": notes}, [_bytes(d) for d in data if fits]
+            held = [_bytes(d) for d in data if fits]
+        if self._job.device != "cpu":
+            with _blamed("raises"):
+                torch.cuda.synchronize()
+        return {"outputs": heads, "notes": notes}, held
 
     # ---- memory --------------------------------------------------------------------------------
 

@@ -89,6 +89,7 @@ def _try(fences: Fences, starts: Callable[[], object], scratch: str, tell: int) 
         if fences.files:
             os.chdir(scratch)
             os.environ["HOME"] = os.environ["TMPDIR"] = scratch
+            tempfile.tempdir = None
             writable = [Path(path) for path in (scratch, *fences.open)]
             packages = [Path(path).resolve() for path in sys.path if path]
             confine_files((*python_folders(), *packages), writable, [])

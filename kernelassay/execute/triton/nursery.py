@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -256,6 +257,7 @@ def _confine(
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.chdir(folder)
+    tempfile.tempdir = None  # it may have been asked for before
     limits = confinement.Limits(options.memory_bytes, FILE_BYTES, reserves_space=on_gpu)
     confinement.limit(limits)
     if confinement.PROCESSES in raised:
