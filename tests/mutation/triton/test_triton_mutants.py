@@ -96,10 +96,11 @@ SMALL = [
     "mask-round-down: n -> n // 16 * 16",
     "mask-round-down: n -> n // 16 * 16",
     "block-halved: BLOCK -> BLOCK // 2",
-    "load-fp16: tl.load(x_ptr + i, mask=i < n) -> tl.load(x_ptr + i, mask=i < n).to(tl.float16).to(tl.float32)",
-    "load-bf16: tl.load(x_ptr + i, mask=i < n) -> tl.load(x_ptr + i, mask=i < n).to(tl.bfloat16).to(tl.float32)",
-    "store-fp16: tl.load(x_ptr + i, mask=i < n) -> tl.load(x_ptr + i, mask=i < n).to(tl.float16).to(tl.float32)",
-    "store-bf16: tl.load(x_ptr + i, mask=i < n) -> tl.load(x_ptr + i, mask=i < n).to(tl.bfloat16).to(tl.float32)",
+    *(
+        f"{place}-{short}: {LOADED} -> {LOADED}.to(tl.{dtype}).to(tl.float32)"
+        for place in ("load", "store")
+        for short, dtype in (("fp16", "float16"), ("bf16", "bfloat16"))
+    ),
 ]
 
 
