@@ -106,6 +106,57 @@ def test_the_catalogue_has_at_least_150_cuda_rules_each_with_an_example(capsys):
     assert all(rule["examples"] and rule["bug"] for rule in rules)
 
 
+def test_rules_of_another_language_are_asked_for_by_its_name(capsys):
+    from kernelassay.mutation import LANGUAGES, rules_of
+
+    assert invoke(["rules", "--language", "triton", "--json"]) == 0
+    rules = json.loads(capsys.readouterr().out)["data"]
+    assert [rule["id"] for rule in rules] == [rule.id for rule in rules_of("triton")]
+    assert {rule["language"] for rule in rules} == {"triton"}
+    (option,) = (p for p in app.commands["rules"].params if p.name == "language")
+    assert tuple(option.type.choices) == LANGUAGES
+
+
+def test_what_rules_did_in_a_session_is_of_cuda_rules(capsys):
+    assert invoke(["rules", "--language", "triton", "--session", "none"]) == 1
+    assert "CUDA" in capsys.readouterr().err
+
+
+TRITON = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, 2.0 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
+
+
+def test_mutants_of_a_triton_module_are_listed_and_shown(capsys, tmp_path):
+    path = tmp_path / "double.py"
+    path.write_text(TRITON)
+    select = ["--kernel", str(path), "--rules", "triton-drop-scale"]
+    assert invoke(["mutants", *select, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["data"]
+    assert (row["problem"], row["rule"], row["line"]) == ("double", "triton-drop-scale", 8)
+    assert invoke(["mutants", *select, "--show", row["id"]]) == 0
+    shown = capsys.readouterr().out
+    assert "-    tl.store(y_ptr + i, 2.0 * tl.load(x_ptr + i, mask=i < n), mask=i < n)" in shown
+    assert "+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)" in shown
+    assert invoke(["mutants", "--kernel", str(path), "--source"]) == 0
+    assert capsys.readouterr().out == f"# double\n{TRITON}\n"
+
+
+@pytest.mark.parametrize("more", [["suite/relu"], ["--style", "plain"]])
+def test_a_triton_module_takes_no_problem_and_no_style(capsys, tmp_path, more):
+    path = tmp_path / "double.py"
+    path.write_text(TRITON)
+    assert invoke(["mutants", "--kernel", str(path), *more]) == 1
+    assert "stands for itself" in capsys.readouterr().err
+
+
 def test_mutants_show_prints_a_unified_diff(capsys):
     assert invoke(["mutants", "suite/relu", "--json"]) == 0
     mutants = json.loads(capsys.readouterr().out)["data"]

@@ -26,6 +26,7 @@ from kernelassay.mutation.triton.roles import (
     accumulated,
     constants,
     is_epsilon,
+    is_named_shift,
     is_rescale,
     is_scale,
     is_shift,
@@ -81,6 +82,7 @@ def _is_general(tree: TritonTree, node: cst.BinaryOperation) -> bool:
         tree.text(node.left) == tree.text(node.right)
         or is_scale(tree, node)
         or is_shift(tree, node)
+        or is_named_shift(tree, node)
         or is_rescale(tree, node)
         or is_epsilon(tree, node)
         or any(term is node for _, term in accumulated(tree))
@@ -125,11 +127,14 @@ def _accumulate_sign(tree: TritonTree) -> Iterator[Mutation]:
 # -- constants and signs ------------------------------------------------------------------------
 
 
+_ABOVE, _BELOW = 1 + 2**-4, 1 - 2**-4
+
+
 def _constant(scale: float) -> Find:
     def find(tree: TritonTree) -> Iterator[Mutation]:
         for node in constants(tree):
             old = number(node)
-            new = 1.0 if old == 0 and scale > 1 else (old or 0.0) * scale
+            new = 1.0 if old == 0 and scale == _ABOVE else (old or 0.0) * scale
             if old is not None and new != old:
                 yield mutation(put(tree, node, _shown(new)))
 
@@ -279,7 +284,7 @@ RULES: tuple[Rule, ...] = (
         "arithmetic",
         "a constant c to c * (1 + 1/16), 0 to 1",
         "a mistyped constant",
-        _constant(1 + 2**-4),
+        _constant(_ABOVE),
         stored("x * 0.5", "x * 0.53125"),
         stored(
             "tl.where(x > 0, x, 0.1)", "tl.where(x > 1.0, x, 0.1)", "tl.where(x > 0, x, 0.10625)"
@@ -290,7 +295,7 @@ RULES: tuple[Rule, ...] = (
         "arithmetic",
         "a constant c to c * (1 - 1/16)",
         "a mistyped constant",
-        _constant(1 - 2**-4),
+        _constant(_BELOW),
         stored("x * 0.5", "x * 0.46875"),
     ),
     rule(

@@ -96,16 +96,17 @@ def _narrow(tree: TritonTree) -> Iterator[Mutation]:
             yield mutation(sign(tree, node, operator(node)[0]))
 
 
-def _changed(change: Callable[[str, str], str]) -> Find:
-    """Bound tests rewritten from the texts of their two sides."""
+def _skip_first(tree: TritonTree) -> Iterator[Mutation]:
+    for node, less, _ in bounds(tree):
+        if _is_mask(tree, node):
+            text = f"({tree.text(node)}) & ({atom(tree, less)} > 0)"
+            yield mutation(put(tree, node, text))
 
-    def find(tree: TritonTree) -> Iterator[Mutation]:
-        for node, less, greater in bounds(tree):
-            if _is_mask(tree, node):
-                text = change(atom(tree, less), atom(tree, greater))
-                yield mutation(put(tree, node, text))
 
-    return find
+def _always_true(tree: TritonTree) -> Iterator[Mutation]:
+    for node, less, _ in bounds(tree):
+        if _is_mask(tree, node):
+            yield mutation(put(tree, node, f"{atom(tree, less)} >= 0"))
 
 
 def _is_mask(tree: TritonTree, node: cst.CSTNode) -> bool:
@@ -282,15 +283,16 @@ MASKS: tuple[Rule, ...] = (
         "boundary",
         "a mask `a < n` to `(a < n) & (a > 0)`",
         "the first element of each row is left out",
-        _changed(lambda less, greater: f"({less} < {greater}) & ({less} > 0)"),
+        _skip_first,
         body(_ONE, ("offs < n", "(offs < n) & (offs > 0)")),
+        body(_ONE.replace("offs < n", "n >= offs"), ("n >= offs", "(n >= offs) & (offs > 0)")),
     ),
     rule(
         "mask-true",
         "boundary",
         "a mask `a < n` to `a >= 0`",
         "a test of the wrong end, which is always true",
-        _changed(lambda less, _: f"{less} >= 0"),
+        _always_true,
         body(_ONE, ("offs < n", "offs >= 0")),
     ),
     rule(

@@ -48,9 +48,9 @@ def _sums(tree: TritonTree) -> Iterator[cst.BinaryOperation]:
     """The whole sums of addresses and of indices, without those that make up a block."""
     for node in binaries(tree, "+"):
         outer = tree.parent(node)
-        if values_of(tree, node).kind(node) not in ("int", "pointer") or binary(outer, "+"):
-            continue
-        if not any(tree.calls("arange", within=node)):
+        kind = values_of(tree, node).kind(node)
+        is_block = kind == "int" and any(tree.calls("arange", within=node))
+        if kind in ("int", "pointer") and not binary(outer, "+") and not is_block:
             yield node
 
 

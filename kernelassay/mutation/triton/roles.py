@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from kernelassay.mutation.triton.match import binaries, binary, comparison, number, operator, value
+from kernelassay.mutation.triton.match import (
+    binaries,
+    binary,
+    comparison,
+    names,
+    number,
+    operator,
+    value,
+)
 from kernelassay.mutation.triton.tree import TritonTree
 from kernelassay.mutation.triton.values import all_values, values_of
 
@@ -95,6 +103,23 @@ def is_shift(tree: TritonTree, node: cst.CSTNode) -> bool:
     outer = tree.parent(node)
     call = tree.parent(outer) if isinstance(outer, cst.Arg) else None
     return call is not None and tree.callee(call) in EXPONENTIALS
+
+
+def is_named_shift(tree: TritonTree, node: cst.CSTNode) -> bool:
+    """Whether a difference from a maximum has a name whose exponential is taken."""
+    outer = tree.parent(node)
+    if not binary(node, "-") or not isinstance(outer, cst.Assign):
+        return False
+    values = values_of(tree, node)
+    given = [a.value for n in names(tree, node.right) for a in values.assigned(n)]
+    target = tree.text(outer.targets[0].target)
+    exponents = [
+        tree.text(call.args[0].value)
+        for call in tree.calls(*EXPONENTIALS, within=values.function.node.body)
+        if call.args
+    ]
+    from_top = any(any(tree.calls("max", within=side)) for side in (node.right, *given))
+    return from_top and target in exponents
 
 
 def is_epsilon(tree: TritonTree, node: cst.CSTNode) -> bool:

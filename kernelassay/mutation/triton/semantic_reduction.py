@@ -13,13 +13,12 @@ from kernelassay.mutation.triton.match import (
     binaries,
     infinity,
     lift,
-    names,
     number,
     put,
     replace,
     value,
 )
-from kernelassay.mutation.triton.roles import REDUCTIONS, is_rescale, is_shift
+from kernelassay.mutation.triton.roles import REDUCTIONS, is_named_shift, is_rescale, is_shift
 from kernelassay.mutation.triton.tree import TritonTree
 from kernelassay.mutation.triton.values import Carried, all_values, values_of
 
@@ -154,31 +153,8 @@ def _drop_running(tree: TritonTree) -> Iterator[Mutation]:
 
 def _drop_shift(tree: TritonTree) -> Iterator[Mutation]:
     for node in binaries(tree, "-"):
-        if is_shift(tree, node):
+        if is_shift(tree, node) or is_named_shift(tree, node):
             yield mutation(lift(tree, node, node.left))
-    for values in all_values(tree):
-        for assignment in values.assignments:
-            node = assignment.value
-            if _is_shifted(tree, node, assignment.name):
-                yield mutation(lift(tree, node, node.left))
-
-
-def _is_shifted(tree: TritonTree, node: cst.BaseExpression, name: str) -> bool:
-    """Whether a name's only value is a difference from a maximum, and its exponential is used."""
-    if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Subtract):
-        return False
-    values = values_of(tree, node)
-    from_top = any(tree.calls("max", within=node.right)) or any(
-        any(tree.calls("max", within=a.value))
-        for n in names(tree, node.right)
-        for a in values.assigned(n)
-    )
-    used = any(
-        isinstance(call.args[0].value, cst.Name) and call.args[0].value.value == name
-        for call in tree.calls("exp", "exp2", within=values.function.node.body)
-        if call.args
-    )
-    return from_top and used
 
 
 def _stale_rescale(tree: TritonTree) -> Iterator[Mutation]:
@@ -303,5 +279,10 @@ REDUCTION_RULES: tuple[Rule, ...] = (
         "softmax without the maximum, which overflows",
         _drop_shift,
         body(SOFTMAX, ("tl.exp(m - top)", "tl.exp(m)"), ("tl.exp(x - top)", "tl.exp(x)")),
+        body(
+            "x = tl.load(x_ptr + tl.arange(0, BLOCK))\n"
+            "d = x - tl.max(x, axis=0)\ntl.store(y_ptr, tl.sum(tl.exp(d), axis=0))",
+            ("d = x - tl.max(x, axis=0)", "d = x"),
+        ),
     ),
 )

@@ -8,6 +8,7 @@ of a node keeps them.
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -69,14 +70,7 @@ class TritonTree:
             raise UnsupportedError(
                 "the module starts with a byte order mark", hint="save the file without it"
             )
-        try:
-            wrapper = MetadataWrapper(cst.parse_module(source))
-        except cst.ParserSyntaxError as error:
-            raise KernelSyntaxError(
-                f"the Triton module does not parse: {error.message}",
-                where=f"line {error.raw_line}",
-                hint="mutation needs a module that Python parses",
-            ) from error
+        wrapper = MetadataWrapper(_parsed(source))
         self._module = wrapper.module
         self._spans = wrapper.resolve(ByteSpanPositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
@@ -294,3 +288,19 @@ class TritonTree:
 
 def _called(decorator: cst.BaseExpression) -> cst.BaseExpression:
     return decorator.func if isinstance(decorator, cst.Call) else decorator
+
+
+def _parsed(source: str) -> cst.Module:
+    """The module's syntax. Python's own parser is asked first: it tells the line of an error."""
+    try:
+        ast.parse(source)
+        return cst.parse_module(source)
+    except (SyntaxError, ValueError, cst.ParserSyntaxError) as error:
+        line = error.raw_line if isinstance(error, cst.ParserSyntaxError) else None
+        line = error.lineno if isinstance(error, SyntaxError) else line
+        what = error.msg if isinstance(error, SyntaxError) else error
+        raise KernelSyntaxError(
+            f"the Triton module does not parse: {what}",
+            where=f"line {line}" if line else "",
+            hint="mutation needs a module that Python parses",
+        ) from error

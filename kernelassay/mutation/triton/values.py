@@ -97,10 +97,10 @@ class Values:
             if isinstance(node, cst.AnnAssign | cst.AugAssign):
                 targets = [node.target]
             given = node.value
-            for target in targets:
-                if isinstance(target, cst.Name) and given is not None:
+            for target, part in _paired(targets, given):
+                if isinstance(target, cst.Name):
                     sign = operator(node) or "?" if isinstance(node, cst.AugAssign) else ""
-                    yield Assignment(target.value, node, given, sign)
+                    yield Assignment(target.value, node, part, sign)
 
     def assigned(self, name: str) -> tuple[Assignment, ...]:
         """All assignments to a name, in source order."""
@@ -300,6 +300,20 @@ class Values:
         if sides is None or sides[1] not in ("<", "<=", ">", ">="):
             return False
         return self.kind(sides[0]) == self.kind(sides[2]) == "int"
+
+
+def _paired(
+    targets: list[cst.BaseExpression], given: cst.BaseExpression | None
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """Targets with what each is given: ``a, b = 1, 2`` are two assignments."""
+    for target in targets if given is not None else ():
+        if not isinstance(target, cst.Tuple):
+            yield target, given
+            continue
+        parts = given.elements if isinstance(given, cst.Tuple) else ()
+        alike = len(parts) == len(target.elements)
+        for position, element in enumerate(target.elements):
+            yield element.value, parts[position].value if alike else given
 
 
 def _highest(one: str, other: str) -> str:
