@@ -287,7 +287,7 @@ def test_a_kernel_that_compiles_for_some_calls_is_distinct(cache):
     ]
     found = classify(SOFTMAX, texts, ROWS, cache=cache)
     assert statuses(found) == {">": DISTINCT, "<": STILLBORN, "<=": DISTINCT, ">=": EQUIVALENT}
-    assert found[">"].reason.startswith("does not compile for every call: error: at")
+    assert found["<="].reason.startswith("does not compile for every call: error: at")
 
 
 @needs_triton
@@ -376,7 +376,7 @@ def test_an_original_that_cannot_be_compared_is_refused_by_name(cache):
     )
     with pytest.raises(UnsupportedError, match="autotune"):
         classify(tuned, [], ROWS, cache=cache)
-    with pytest.raises(UnsupportedError, match="raises on representative call 0: Data"):
+    with pytest.raises(UnsupportedError, match=r"float32\[1000\]\): Data"):
         classify(edited(FLAT, ("n, 0.5", "n, x.sum().item()")), [], LINE, cache=cache)
     with pytest.raises(UnsupportedError, match="same twice"):
         changing = edited(FLAT, ("n, 0.5", "n, __import__('time').time()"))

@@ -15,6 +15,7 @@ distinct, and a duplicate only of an equal text.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -65,6 +66,8 @@ def classify(
         raise UsageError("mutant ids are not unique")
     if not calls:
         raise UsageError("there is no representative call", hint="give at least one")
+    # The largest first: where a size is 1, much of a kernel is folded away, and faults with it.
+    calls = sorted(calls, key=_elements, reverse=True)
     try:
         own = text_key(original)
     except SyntaxError as error:
@@ -81,7 +84,7 @@ def classify(
         texts.setdefault(keys[mutant], text)
     work = Work(texts, calls, jobs, cache, seconds)
     work.record(texts)
-    _check_original(work, own)
+    _check_original(work, own, calls)
     dead = _stillborn(work, [key for key in texts if key != own])
     classes = _classes(work, [key for key in texts if key not in dead])
     _check_code(work, own)
@@ -96,6 +99,10 @@ def text_key(text: str) -> str:
         raise SyntaxError(str(error)) from error
 
 
+def _elements(call: Call) -> int:
+    return sum(math.prod(spec.shape) for spec in call)
+
+
 def _syntax(error: SyntaxError) -> str:
     return f"line {error.lineno or 1}: error: {error.msg}"
 
@@ -104,17 +111,18 @@ def _by_mutant(keys: Mapping[str, str], dead: Mapping[str, str]) -> dict[str, st
     return {mutant: dead[key] for mutant, key in keys.items() if key in dead}
 
 
-def _check_original(work: Work, own: str) -> None:
+def _check_original(work: Work, own: str, calls: Sequence[Call]) -> None:
     """Raise unless the original can be recorded and compiled on every call."""
     record = work.records[own]
     if record.failed:
         raise KernelSyntaxError(f"the original does not compile: {record.failed}")
     if record.lost:
         raise UnsupportedError(f"the original cannot be recorded: {record.lost}")
-    for number, call in enumerate(record.calls):
+    for call, told in zip(record.calls, calls, strict=True):
         if call.raised:
+            shapes = ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in told)
             raise UnsupportedError(
-                f"the original raises on representative call {number}: {call.raised}",
+                f"the original raises on the representative call ({shapes}): {call.raised}",
                 hint="host code may use shapes, strides and dtypes of tensors, but no values",
             )
     if not any(call.launches for call in record.calls):
