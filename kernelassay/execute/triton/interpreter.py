@@ -63,9 +63,12 @@ class Hooks:
         builder.create_masked_load = self._defined(functools.partial(loads, builder))
         for name in ("cast_impl", "create_fp_to_fp"):
             setattr(builder, name, _without_bfloat16(getattr(type(builder), name), builder))
+        patch = private._patch_lang_tensor
+        private._patch_lang_tensor = _with_index(patch)
         try:
             yield
         finally:
+            private._patch_lang_tensor = patch
             private._interpreter = real
             executor._init_args_hst = prepare
             for name in ("create_masked_load", "cast_impl", "create_fp_to_fp"):
@@ -105,6 +108,16 @@ class Hooks:
             return load(ptrs, mask, other, *rest, **named)
 
         return defined
+
+
+def _with_index(patch: Any) -> Any:
+    """Let a loop run over a scalar: up to Triton 3.6 one has a dimension, which NumPy refuses."""
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+
+    return patched
 
 
 def _tensors(arguments: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
