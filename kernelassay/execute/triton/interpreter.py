@@ -146,7 +146,8 @@ def _without_bfloat16(method: Any, builder: Any) -> Any:
 def _require_names() -> None:
     needed = [
         (private, ("_interpreter", "interpreter_builder", "GridExecutor", "TensorHandle",
-                   "TensorDescriptor", "InterpretedFunction", "_get_np_dtype", "_unwrap_tensor")),
+                   "TensorDescriptor", "InterpretedFunction", "_get_np_dtype", "_unwrap_tensor",
+                   "_patch_lang_tensor")),
         (getattr(private, "_interpreter", None), ("load", "store", "atomic_rmw", "atomic_cas")),
         (getattr(private, "GridExecutor", None), ("_init_args_hst",)),
         (getattr(private, "InterpretedFunction", None), ("rewritten_fn",)),
