@@ -171,17 +171,23 @@ def cli_page() -> str:
     lines.append("Every command that prints a result takes `--json` (see [json.md](json.md)).")
     lines += ["", "| exit code | meaning |", "| ---: | --- |"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
-    for name, command in sorted(app.commands.items()):
+    for name, command in commands():
         lines += ["", f"## kernelassay {name}", ""]
         lines += ["```", " ".join(["kernelassay", name, *_usage(command)]), "```", ""]
         lines += [re.sub(r"\s*\n\s*", " ", part) + "\n" for part in _help(command).split("\n\n")]
-        lines += ["| option | meaning |", "| --- | --- |"]
-        lines += [
-            f"| {_names(parameter)} | {_cell(parameter)} |"
-            for parameter in command.params
-            if isinstance(parameter, click.Option)
-        ]
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        if options:
+            lines += ["| option | meaning |", "| --- | --- |"]
+            lines += [f"| {_names(option)} | {_cell(option)} |" for option in options]
     return "\n".join(lines) + "\n"
+
+
+def commands(group: click.Group = app, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command by its name, those of groups after the group."""
+    for name, command in sorted(group.commands.items()):
+        yield f"{before}{name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{before}{name} ")
 
 
 def _help(command: click.Command) -> str:
@@ -189,6 +195,9 @@ def _help(command: click.Command) -> str:
 
 
 def _usage(command: click.Command) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        yield "COMMAND"
+        return
     yield "[OPTIONS]"
     for parameter in command.params:
         if isinstance(parameter, click.Argument):

@@ -57,7 +57,8 @@ def corpus(kernels: tuple[str, ...], files: tuple[Path, ...], as_json: bool) -> 
 
     ops = selected(kernels, files)
     if as_json:
-        emit_json("illusion-corpus", [asdict(op) for op in ops])
+        data = [{**asdict(op), "schema": op.schema.record()} for op in ops]
+        emit_json("illusion-corpus", data)
     else:
         print_corpus(console(), ops)
 
@@ -109,8 +110,21 @@ def mutants(
     metavar="NAME|all|published",
     help="How cases are drawn; may be repeated. Default: default.",
 )
-@click.option("--cases", "count", type=click.IntRange(1), default=30, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
+@click.option(
+    "--cases",
+    "count",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Cases of each strategy and kernel.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="The experiment's seed; each strategy adds what its name gives.",
+)
 @click.option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),

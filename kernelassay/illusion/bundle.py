@@ -124,12 +124,7 @@ class Bundle:
                 "digest": text_digest(self.text),
             },
             "reference": asdict(self.reference),
-            # Pairs, not objects: the order of dimensions and inputs counts.
-            "schema": {
-                "dims": [[name, list(sizes)] for name, sizes in self.schema.dims.items()],
-                "inputs": [[name, list(dims)] for name, dims in self.schema.inputs.items()],
-                "output": list(self.schema.output),
-            },
+            "schema": self.schema.record(),
             "case": {**self.case.record(), "sizes": [list(pair) for pair in self.case.sizes]},
             "rule": {**asdict(self.rule), "tolerance": self.tolerance},
             "device": self.device,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from kernelassay.errors import UsageError
 
@@ -51,6 +52,14 @@ class Schema:
         """The shape of an input, or of ``"output"``, where dimensions have these sizes."""
         names = self.output if tensor == "output" else self.inputs[tensor]
         return tuple(sizes[name] for name in names)
+
+    def record(self) -> dict[str, Any]:
+        """As plain values, in pairs: the order of dimensions and inputs counts."""
+        return {
+            "dims": [[name, list(sizes)] for name, sizes in self.dims.items()],
+            "inputs": [[name, list(names)] for name, names in self.inputs.items()],
+            "output": list(self.output),
+        }
 
     def elements(self, sizes: Mapping[str, int]) -> int:
         """How many elements all tensors have together."""
