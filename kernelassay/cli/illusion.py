@@ -89,8 +89,8 @@ def mutants(
     found = {}
     for op in ops:
         found[op.name] = populate(op, patterns, sample, jobs)
+        write(out, found)  # an interrupt keeps what is done
         click.echo(f"{op.name}: {found[op.name].in_words()}", err=True)
-    write(out, found)
 
 
 @illusion.command()
