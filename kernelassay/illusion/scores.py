@@ -15,7 +15,7 @@ from kernelassay.errors import ControlError, NothingToTestError
 from kernelassay.illusion.grids import Grid, grids
 from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.strategies import strategy
-from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, Trials
+from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, Trials
 from kernelassay.oracle import AcceptanceRule, Bools, Nonfinite
 from kernelassay.synthesis.cover import greedy
 from kernelassay.synthesis.folds import half
@@ -105,9 +105,13 @@ class MutantScore:
     band: tuple[float, float] | None
 
 
-def witnessed(grid: Grid, rule: Rule) -> Bools:
-    """Which kernels some fair case proves wrong, under a rule. Shape [kernels]."""
-    return np.asarray(grid.fails(rule)[:, grid.fair(rule)].any(axis=1))
+PROOF = Rule("matched")
+"""What proves a mutant wrong, whatever rule is scored: a laxer one must not have fewer to find."""
+
+
+def witnessed(grid: Grid) -> Bools:
+    """Which kernels some fair case proves wrong, under :data:`PROOF`. Shape [kernels]."""
+    return np.asarray(grid.fails(PROOF)[:, grid.fair(PROOF)].any(axis=1))
 
 
 def on_mutants(
@@ -119,7 +123,8 @@ def on_mutants(
 ) -> MutantScore:
     """A strategy's score on mutants; ``fails`` and ``proven`` are by operator."""
     chosen = [grid.first(name, budget) for grid in made]
-    return _scored(name, budget, made, chosen, fails, proven)
+    every = [np.ones(len(grid.rows), bool) for grid in made]
+    return _scored(name, budget, made, chosen, fails, proven, every)
 
 
 def _scored(
@@ -129,18 +134,20 @@ def _scored(
     chosen: Sequence[NDArray[np.int64]],
     fails: Sequence[Bools],
     proven: Sequence[Bools],
+    among: Sequence[Bools],
 ) -> MutantScore:
+    """The score of ``chosen`` cases on the kernels that are ``among``, by operator."""
     by_family: dict[str, Share] = {}
     by_operator: dict[str, Share] = {}
     false = []
-    for grid, columns, failed, wrong in zip(made, chosen, fails, proven, strict=True):
+    for grid, columns, failed, wrong, kept in zip(made, chosen, fails, proven, among, strict=True):
         caught = np.asarray(failed[:, columns].any(axis=1))
         for at in grid.of(MUTANT):
-            if wrong[at]:
+            if wrong[at] and kept[at]:
                 one = Share(int(caught[at]), 1)
                 for into, key in ((by_family, grid.rows[at].family), (by_operator, grid.operator)):
                     into[key] = _sum((into.get(key, Share(0, 0)), one))
-        correct = grid.of(CONTROL, BENIGN)
+        correct = np.flatnonzero(grid.correct & kept)
         false.append(Share(int(caught[correct].sum()), correct.size))
     detection = _sum([*by_operator.values()])
     return MutantScore(
@@ -155,34 +162,25 @@ def _scored(
 
 
 def chosen_by_matrix(
-    made: Sequence[Grid],
-    budget: int,
-    rule: Rule,
-    fails: Sequence[Bools],
-    proven: Sequence[Bools],
+    made: Sequence[Grid], budget: int, fails: Sequence[Bools], proven: Sequence[Bools]
 ) -> MutantScore:
-    """Cases chosen per operator on half of its mutants, greedily, scored on the other half.
+    """Cases chosen per operator on half of its kernels, greedily, scored on the other half.
 
-    Halves by the hash of ids, each in turn; from the fair cases of all strategies alone, so that
-    no correct kernel fails on one.
+    Halves by the hash of names, each in turn. Chosen from are the cases of all strategies that are
+    finite by intent and on which no correct kernel of the half learnt from fails.
     """
     halves = []
     for part in ("half 1", "half 2"):
-        kept = [_without(grid, wrong, part) for grid, wrong in zip(made, proven, strict=True)]
-        columns = []
-        for grid, failed, (learnt, _) in zip(made, fails, kept, strict=True):
-            usable = np.flatnonzero(grid.fair(rule))
-            columns.append(usable[list(greedy(failed[learnt][:, usable], budget))])
-        scored = [held for _, held in kept]
-        halves.append(_scored("matrix-chosen", budget, made, columns, fails, scored))
+        columns, held = [], []
+        for grid, failed, wrong in zip(made, fails, proven, strict=True):
+            mine = np.array([half(row.name) == part for row in grid.rows], bool)
+            accused = failed[grid.correct & ~mine].any(axis=0)
+            usable = np.flatnonzero(grid.finite & ~accused)
+            learnt = failed[grid.mutants & wrong & ~mine]
+            columns.append(usable[list(greedy(learnt[:, usable], budget))])
+            held.append(mine)
+        halves.append(_scored("matrix-chosen", budget, made, columns, fails, proven, held))
     return _joined(halves)
-
-
-def _without(grid: Grid, wrong: Bools, part: str) -> tuple[Bools, Bools]:
-    """The witnessed mutants outside a half, to choose on, and those in it, to score on."""
-    mutants = np.array([row.role == MUTANT for row in grid.rows], bool) & wrong
-    held = np.array([half(row.name) == part for row in grid.rows], bool)
-    return mutants & ~held, mutants & held
 
 
 def _joined(halves: Sequence[MutantScore]) -> MutantScore:
@@ -203,15 +201,22 @@ def _joined(halves: Sequence[MutantScore]) -> MutantScore:
     )
 
 
-def require_controls(made: Sequence[Grid], name: str = "default") -> None:
-    """Raise :class:`ControlError` if a control fails on the finite values it was written for."""
-    for grid, failed in ((grid, grid.fails(Rule())) for grid in made):
-        if not grid.of(CONTROL).size:
-            continue
-        bad = failed[grid.of(CONTROL)][:, grid.first(name, None)]
+def require_controls(made: Sequence[Grid]) -> None:
+    """Raise :class:`ControlError` if a control fails on the finite values it was written for.
+
+    These are the cases of the strategy ``default``; where it was not run, those with its values and
+    a dtype of the operator.
+    """
+    for grid in made:
+        columns = grid.first("default", None)
+        if not columns.size:
+            dtypes = np.isin(grid.columns["dtype"][0], grid.op.dtypes)
+            columns = np.flatnonzero(dtypes & np.array([v == "uniform" for v in grid.values]))
+        bad = grid.fails(Rule())[grid.of(CONTROL)][:, columns]
         if bad.any():
             raise ControlError(
-                f"the correct kernel fails on {int(bad.sum())} cases of {name}",
+                f"the correct kernel fails on {int(bad.sum())} of {columns.size} cases with the"
+                " values it was written for",
                 where=grid.operator,
                 hint="its device or its tolerance is at fault; no score is given",
             )
@@ -269,6 +274,20 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
             for at in grid.of(CONTROL, FAULTY):
                 rejected = bool(refused[at, columns].any())
                 found.setdefault(check, {})[grid.rows[at].name] = rejected
+    return found
+
+
+def _one_shape_on_mutants(
+    made: Sequence[Grid], budget: int | None, proven: Sequence[Bools]
+) -> list[MutantScore]:
+    """As :func:`on_mutants`, of each of :data:`ONE_SHAPE`, where that was run."""
+    if not all(grid.first("one_shape", None).size for grid in made):
+        return []
+    found = []
+    for check, acceptance in ONE_SHAPE.items():
+        refused = [grid.refused(_always(acceptance), "rounded") for grid in made]
+        one = on_mutants(made, "one_shape", budget, refused, proven)
+        found.append(replace(one, strategy=check))
     return found
 
 
@@ -332,8 +351,7 @@ def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
     require_controls(made)
     names = known(made)
     fails = [grid.fails(rule) for grid in made]
-    proof = Rule("matched", rule.reference, rule.scale)
-    proven = [witnessed(grid, proof) for grid in made]
+    proven = [witnessed(grid) for grid in made]
     others = [name for name in NONFINITE if name != rule.nonfinite]
     mutated = [at for at, grid in enumerate(made) if grid.of(MUTANT).size]
     mine = [made[at] for at in mutated]
@@ -341,8 +359,9 @@ def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
     for budget in (*budgets, None) if mine else ():
         theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
         scores += [on_mutants(mine, name, budget, *theirs) for name in names]
+        scores += _one_shape_on_mutants(mine, budget, theirs[1])
         if budget is not None:
-            scores.append(chosen_by_matrix(mine, budget, proof, *theirs))
+            scores.append(chosen_by_matrix(mine, budget, *theirs))
     manifest = trials.session.manifest
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     return Summary(
@@ -356,5 +375,5 @@ def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
         others={other: _under(made, names, replace(rule, nonfinite=other)) for other in others},
         one_shape=one_shape(made),
         mutants=tuple(scores),
-        buckets=buckets(trials, mine, [proven[at] for at in mutated]),
+        buckets=buckets(trials, made, proven),
     )

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelassay.analysis.score import Share
-from kernelassay.illusion.calibrate import Calibrated, Outcome
+from kernelassay.illusion.calibrate import AS_THEY_STAND, Calibrated, Outcome
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.scores import MutantScore, StrategyScore, Summary, interval
 from kernelassay.illusion.trials import CONTROL, FAULTY
@@ -61,7 +61,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     if summary.strategies:
         _kernels(console, summary)
         _strategies(console, summary)
-    if summary.mutants:
+    if summary.buckets.generated:
         _mutants(console, summary)
 
 
@@ -174,6 +174,6 @@ def print_calibration(
         table.add_column(column, justify="right")
     for one in outcomes:
         fitted_on = "held out" if one.held_out else "those fitted to"
-        where = "all" if one.way == "as it stands" else fitted_on
+        where = "all" if one.way == AS_THEY_STAND else fitted_on
         table.add_row(one.way, where, ranged(one.recall), ranged(one.false))
     console.print(table)
