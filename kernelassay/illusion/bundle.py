@@ -165,7 +165,7 @@ def made(
         kernel=examiner.op.name,
         language=examiner.op.language,
         text=examiner.op.text,
-        reference=examiner.reference,
+        reference=examiner.op.computes,
         schema=examiner.op.schema,
         case=trial.case,
         rule=examiner.rule,

@@ -6,7 +6,9 @@ for the kernels: the lane draws inputs, computes references and grades, and no k
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from kernelassay.cell import INFRASTRUCTURE, TIMEOUT
 from kernelassay.errors import DeviceError
+from kernelassay.execute.confinement import die_with_parent
 from kernelassay.execute.execution import Bench, Execution
 from kernelassay.host import machine, versions
 from kernelassay.illusion.benches import RUNS, bench_for
@@ -203,7 +206,7 @@ class Lane:
                 return None
             arrays = inputs(case, op.schema)
             digested = output_digest(arrays)
-            expected = op.computes(arrays)
+            expected = op.expected(arrays, case.sizes)
             for subject in unit.subjects:
                 execution = self._execution(op, subject, arrays, timeouts)
                 judged = judge(execution, expected, op, case.dtype)
@@ -252,7 +255,13 @@ def _start(plan: Plan, root: Path, stop: Event) -> None:
     global _lane  # noqa: PLW0603  one per process, made by its initializer
     # An interrupt goes to the whole group; the parent alone decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A lane that is left would wait for work: it holds the other end of its own queue.
+    die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is None or os.getppid() != parent.pid:
+        os._exit(1)
     _lane = Lane(plan, Trials(Session.open(root)), stop)
+    atexit.register(_lane.close)
 
 
 def _do(unit: Unit) -> None:

@@ -172,34 +172,60 @@ class Trials:
     def write_operator(
         self, operator: Op, subjects: Sequence[Subject], population: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Store an operator, its kernels, and all its mutants with what became of them; once."""
+        """Store an operator, its kernels, and all its mutants with what became of them; once.
+
+        Raises :class:`SessionError` if another operator of this name is stored, whose trials the
+        session has, or one with other kernels.
+        """
         record = {
             "operator": asdict(operator),
             "kernels": [asdict(one) for one in subjects],
             "population": list(population),
         }
-        data = json.dumps(record, indent=1).encode()  # the order of dimensions counts
         path = self._operator_path(operator.name)
-        if not path.exists() or path.read_bytes() != data:
+        data = json.dumps(record, indent=1).encode()  # the order of dimensions counts
+        if not path.exists():
+            write_whole(path, data)
+            return
+        stored = self._record(operator.name)
+        for part in ("operator", "kernels"):
+            if json.dumps(stored[part]) != json.dumps(record[part]):
+                raise SessionError(
+                    f"holds trials of another operator {operator.name}: its {part} changed",
+                    where=str(path),
+                    hint="run again in a new directory",
+                )
+        if path.read_bytes() != data:
             write_whole(path, data)
 
     def operator(self, name: str) -> tuple[Op, tuple[Subject, ...]]:
         """A stored operator and its kernels. Raises :class:`SessionError` if they are damaged."""
-        path = self._operator_path(name)
+        record = self._record(name)
         try:
-            record = json.loads(path.read_text())
             return op(record["operator"]), tuple(Subject(**one) for one in record["kernels"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SessionError(
-                f"is damaged: {error}", where=str(path), hint="run again in a new directory"
-            ) from error
+        except (KeyError, TypeError) as error:
+            raise self._damaged(name, error) from error
 
     def population(self, name: str) -> list[dict[str, Any]]:
         """All generated mutants of an operator, as :mod:`kernelassay.illusion.population` has."""
-        found: list[dict[str, Any]] = json.loads(self._operator_path(name).read_text())[
-            "population"
-        ]
+        found: list[dict[str, Any]] = self._record(name)["population"]
         return found
+
+    def _record(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self._operator_path(name).read_text())
+        except (OSError, ValueError) as error:
+            raise self._damaged(name, error) from error
+        if not isinstance(found, dict) or not {"operator", "kernels", "population"} <= {*found}:
+            raise self._damaged(name, ValueError("it lacks a part"))
+        return found
+
+    def _damaged(self, name: str, error: Exception) -> SessionError:
+        return SessionError(
+            f"is damaged: {error}",
+            where=str(self._operator_path(name)),
+            hint="run again in a new directory",
+        )
 
     def _operator_path(self, name: str) -> Path:
         return self.root / "kernels" / f"{slug(name)}.json"

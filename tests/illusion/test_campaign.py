@@ -1,11 +1,13 @@
 """A campaign of the fuzz: lanes, resumption, interruption, mutants from a file."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +53,43 @@ def test_a_run_resumes_where_it_was_interrupted_and_ends_as_if_it_had_not_been(t
     assert cli.invoke(arguments(cut, *every)) == 0
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert rows(cut) == rows(whole)
+
+
+def test_a_run_leaves_no_folder_of_its_workers(tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    done = subprocess.run([*COMMAND, *arguments(tmp_path / "session")], check=False)
+    assert done.returncode == 0
+    assert [*scratch.iterdir()] == []
+
+
+def test_lanes_end_with_a_run_that_is_killed(tmp_path):
+    marked = {**os.environ, "KERNELASSAY_TEST_RUN": str(tmp_path)}
+    more = ("--cases", "100000")
+    process = subprocess.Popen([*COMMAND, *arguments(tmp_path / "session"), *more], env=marked)
+    _until(lambda: len(_with(marked)) >= 4)  # the run, two lanes, what starts processes
+    process.kill()
+    process.wait()
+    _until(lambda: not _with(marked))
+
+
+def _with(environment):
+    """The processes that have inherited a mark."""
+    mark = f"KERNELASSAY_TEST_RUN={environment['KERNELASSAY_TEST_RUN']}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(path)
+    return found
+
+
+def _until(holds):
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_session_of_another_plan_is_not_continued(tmp_path, capsys):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernelassay import cli
 from kernelassay.errors import ProblemError, UsageError
 from kernelassay.illusion import bundle_file
 from kernelassay.illusion.bundle import write
@@ -202,8 +203,19 @@ def test_what_goes_wrong_in_a_reference_is_told_and_does_no_harm(text, said):
     assert caught.value.where == "own.py"
 
 
-def test_a_reference_of_another_shape_than_the_output_is_told(folder):
+def test_a_reference_of_another_shape_than_the_output_is_told(folder, capsys):
     (folder / "reference.py").write_text("def reference(x, weight): return x[0]\n")
     op = read_from(folder, TOML)
     with pytest.raises(ProblemError, match=r"gives the shape \[\d+\], not \[\d, \d+\]"):
         Examiner(op, Rule()).run(NumpyBench(forks=False), a_case(op, 0))
+    run = ["illusion", "run", "--op", str(folder / "op.toml"), "--cases", "1", "--jobs", "1"]
+    assert cli.invoke([*run, "--session", str(folder / "session")]) == 1
+    assert "the reference gives the shape" in capsys.readouterr().err
+
+
+def test_two_kernels_of_one_name_are_told(folder, capsys):
+    read_from(folder, TOML.replace('"scaled"', '"softmax"'))
+    run = ["illusion", "run", "--op", str(folder / "op.toml"), "--session", str(folder / "s")]
+    for more in (["softmax"], ["--op", str(folder / "op.toml")]):
+        assert cli.invoke([*run, *more]) == 1
+        assert "another kernel softmax" in capsys.readouterr().err
