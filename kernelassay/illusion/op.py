@@ -96,7 +96,7 @@ class Op:
 
 def text_digest(text: str) -> str:
     """Names a kernel's text."""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def op(record: Mapping[str, Any]) -> Op:
