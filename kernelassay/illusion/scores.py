@@ -106,8 +106,12 @@ class MutantScore:
 
 
 def witnessed(grid: Grid, rule: Rule) -> Bools:
-    """Which kernels some fair case proves wrong, under a rule. Shape [kernels]."""
-    return np.asarray(grid.fails(rule)[:, grid.fair(rule)].any(axis=1))
+    """Which kernels some fair case proves wrong, under a rule. Shape [kernels].
+
+    An element that is never written is wrong, whatever a checker makes of it.
+    """
+    wrong = grid.fails(rule) | (grid.columns["unwritten"] > 0)
+    return np.asarray(wrong[:, grid.fair(rule)].any(axis=1))
 
 
 def on_mutants(
