@@ -330,9 +330,11 @@ def _under(made: Sequence[Grid], names: Sequence[str], rule: Rule) -> tuple[Stra
     return tuple(on_corpus(made, name, fails) for name in names)
 
 
-def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
+def summary(
+    trials: Trials, rule: Rule, budgets: Sequence[int], *, partial: bool = False
+) -> Summary:
     """Score a session. Raises as :func:`grids` and :func:`require_controls`."""
-    made = grids(trials)
+    made = grids(trials, partial=partial)
     require_controls(made)
     names = known(made)
     fails = [grid.fails(rule) for grid in made]
@@ -348,12 +350,14 @@ def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
         if budget is not None:
             scores.append(chosen_by_matrix(mine, budget, proof, *theirs))
     manifest = trials.session.manifest
+    missing = sorted({*manifest["kernels"]} - {grid.operator for grid in made})
+    left_out = f"; PARTIAL: {', '.join(missing)} left out, not finished" if missing else ""
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     return Summary(
         in_words=(
             f"{manifest['count']} cases of each strategy, seed {manifest['seed']}, on"
             f" {manifest['device']} ({versions}); {rule.reference} reference,"
-            f" non-finite elements {rule.nonfinite}"
+            f" non-finite elements {rule.nonfinite}{left_out}"
         ),
         rule=rule,
         strategies=_under(made, names, rule),
