@@ -20,6 +20,7 @@ from kernelassay.cell import OUTCOMES, SCHEMA, VIEWS, Cell, table
 from kernelassay.cli import INTERNAL, INTERRUPTED, selection
 from kernelassay.execute.cpu.device import PATTERNS
 from kernelassay.execute.cpu.layout import FINDINGS
+from kernelassay.illusion import trials
 from kernelassay.inputs import InputSpec
 from kernelassay.mutation import FAMILIES, RULES
 from kernelassay.oracle import LADDER, Verdict
@@ -132,13 +133,23 @@ def test_every_exit_code_is_explained():
 
 
 def test_every_column_of_a_cell_is_documented():
-    documented = set(re.findall(r"^\| `([^`]+)` \|", SESSION.split("## Cells")[1], re.MULTILINE))
+    cells = SESSION.split("## Cells")[1].split("## Trials")[0]
+    documented = set(re.findall(r"^\| `([^`]+)` \|", cells, re.MULTILINE))
     columns = {
         next((n.removeprefix(f"{v}_") for v in VIEWS if n.startswith(f"{v}_")), n)
         for n in SCHEMA.names
     }
     assert documented == columns
     assert {f"{view}_" for view in VIEWS} | set(OUTCOMES) <= coded(SESSION)
+
+
+def test_every_column_of_a_trial_is_documented():
+    described = SESSION.split("## Trials")[1]
+    rows = re.findall(r"^\| (`.+?`) \|", described, re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    views = tuple(f"{view}_" for view in trials.VIEWS)
+    assert documented == {n for n in trials.SCHEMA.names if not n.startswith(views)}
+    assert set(views) <= coded(described)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"
+        return f"SIG{number}"
 
 
 def end_descendants() -> None:

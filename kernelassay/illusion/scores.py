@@ -110,8 +110,12 @@ PROOF = Rule("matched")
 
 
 def witnessed(grid: Grid) -> Bools:
-    """Which kernels some fair case proves wrong, under :data:`PROOF`. Shape [kernels]."""
-    return np.asarray(grid.fails(PROOF)[:, grid.fair(PROOF)].any(axis=1))
+    """Which kernels some fair case proves wrong, under :data:`PROOF`. Shape [kernels].
+
+    An element that is never written is wrong, whatever a checker makes of it.
+    """
+    wrong = grid.fails(PROOF) | (grid.columns["unwritten"] > 0)
+    return np.asarray(wrong[:, grid.fair(PROOF)].any(axis=1))
 
 
 def on_mutants(
@@ -345,9 +349,11 @@ def _under(made: Sequence[Grid], names: Sequence[str], rule: Rule) -> tuple[Stra
     return tuple(on_corpus(made, name, fails) for name in names)
 
 
-def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
+def summary(
+    trials: Trials, rule: Rule, budgets: Sequence[int], *, partial: bool = False
+) -> Summary:
     """Score a session. Raises as :func:`grids` and :func:`require_controls`."""
-    made = grids(trials)
+    made = grids(trials, partial=partial)
     require_controls(made)
     names = known(made)
     fails = [grid.fails(rule) for grid in made]
@@ -363,12 +369,15 @@ def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
         if budget is not None:
             scores.append(chosen_by_matrix(mine, budget, *theirs))
     manifest = trials.session.manifest
+    missing = sorted({*manifest["kernels"]} - {grid.operator for grid in made})
+    left_out = f"; PARTIAL: {', '.join(missing)} left out, not finished" if missing else ""
+    scale = "" if rule.scale == 1.0 else f", {rule.scale:g} times the tolerances"
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     return Summary(
         in_words=(
             f"{manifest['count']} cases of each strategy, seed {manifest['seed']}, on"
             f" {manifest['device']} ({versions}); {rule.reference} reference,"
-            f" non-finite elements {rule.nonfinite}"
+            f" non-finite elements {rule.nonfinite}{scale}{left_out}"
         ),
         rule=rule,
         strategies=_under(made, names, rule),

@@ -512,7 +512,7 @@ def test_what_does_not_end_is_ended(hasty, program):
     ("code", "outcome", "says"),
     [
         (-9, cell.INFRASTRUCTURE, "SIGKILL"),
-        (-40, cell.CRASH, "signal 40"),
+        (-40, cell.CRASH, "SIG40"),
         (None, cell.CRASH, "lost"),
     ],
 )

@@ -207,6 +207,9 @@ def test_unfinished_trials_are_not_scored(tmp_path, monkeypatch):
     made.path("matmul", "regular", 0).unlink()
     with pytest.raises(SessionError, match="not finished"):
         grids(made)
+    found = scores.summary(made, Rule(), (), partial=True)
+    assert "PARTIAL: matmul left out" in found.in_words
+    assert {one.operator for one in found.strategies[0].kernels} == {SOFTMAX.name, PADDED.name}
 
 
 def test_a_session_of_problems_holds_no_trials(tmp_path):
