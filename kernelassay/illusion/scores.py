@@ -15,7 +15,7 @@ from kernelassay.errors import ControlError, NothingToTestError
 from kernelassay.illusion.grids import Grid, grids
 from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.strategies import strategy
-from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, Trials
+from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, SHOWN, Trials
 from kernelassay.oracle import AcceptanceRule, Bools, Nonfinite
 from kernelassay.synthesis.cover import greedy
 from kernelassay.synthesis.folds import half
@@ -54,7 +54,7 @@ def on_corpus(made: Sequence[Grid], name: str, fails: Sequence[Bools]) -> Strate
     kernels = []
     for grid, failed in zip(made, fails, strict=True):
         columns = grid.first(name, None)
-        for at in grid.of(CONTROL, FAULTY):
+        for at in grid.of(*SHOWN):
             row = grid.rows[at]
             share = Share(int(failed[at, columns].sum()), columns.size)
             kernels.append(KernelScore(row.name, grid.operator, row.role, share))
@@ -275,7 +275,7 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
             if not columns.size:
                 return {}
             refused = grid.refused(_always(acceptance), "rounded")
-            for at in grid.of(CONTROL, FAULTY):
+            for at in grid.of(*SHOWN):
                 rejected = bool(refused[at, columns].any())
                 found.setdefault(check, {})[grid.rows[at].name] = rejected
     return found

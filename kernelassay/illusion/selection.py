@@ -13,7 +13,7 @@ from kernelassay.illusion.corpus.cuda_twins import twins
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.op_file import read
 from kernelassay.illusion.population import Population
-from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, Subject
+from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, OWN, Subject
 
 
 def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
@@ -25,7 +25,7 @@ def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
     """
     if not names and not files:
         return [*entries()]
-    known = {op.name: op for op in (*entries(), *extras(), *twins())}
+    known = _known()
     chosen: dict[str, Op] = {}
     for name in names:
         matching = {n: op for n, op in known.items() if fnmatchcase(n, name)}
@@ -44,6 +44,10 @@ def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
     return [*chosen.values()]
 
 
+def _known() -> dict[str, Op]:
+    return {op.name: op for op in (*entries(), *extras(), *twins())}
+
+
 def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Group, ...]:
     """A group per operator, with its distinct mutants and its correct variants.
 
@@ -56,12 +60,13 @@ def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Gr
 
 
 def _group(op: Op, population: Population | None) -> Group:
-    own = Subject(op.name, FAULTY if op.fault else CONTROL, op.text)
     if population is None:
-        return Group(op, (own,))
+        role = CONTROL if _known().get(op.name) == op else OWN
+        return Group(op, (Subject(op.name, FAULTY if op.fault else role, op.text),))
     population.require_of(op)
     others = [
         Subject(one.id, BENIGN if one.benign else MUTANT, text, one.rule, one.family)
         for one, text in population.to_run(op.text)
     ]
-    return Group(op, (own, *others), population.records())
+    control = Subject(op.name, CONTROL, op.text)
+    return Group(op, (control, *others), population.records())

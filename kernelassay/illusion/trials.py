@@ -28,7 +28,9 @@ from kernelassay.illusion.oracle import QUANTILES, Judgement
 from kernelassay.session import Session, slug, write_table, write_whole
 
 KIND = "illusion"
-CONTROL, FAULTY, MUTANT, BENIGN = "control", "faulty", "mutant", "benign"
+CONTROL, FAULTY, MUTANT, BENIGN, OWN = "control", "faulty", "mutant", "benign", "own"
+SHOWN = (CONTROL, FAULTY, OWN)
+"""Roles of kernels that are no variants of another text."""
 VIEWS = ("rounded", "exact")
 _SPREAD = ("magnitude", "mean_abs", "mean_rel", "mean_ulp")
 
@@ -55,6 +57,9 @@ SCHEMA = pa.schema(
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A kernel under the fuzz: a control, its faulty twin, a mutant or a correct variant of it.
+
+    One of the user's own is none of these, as nobody knows whether it is right; where mutants of it
+    are run, it is their control.
 
     ``rule`` and ``family`` are those of a mutation rule, else "".
     """

@@ -11,7 +11,7 @@ from kernelassay.analysis.score import Share
 from kernelassay.illusion.calibrate import AS_THEY_STAND, Calibrated, Outcome
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.scores import MutantScore, StrategyScore, Summary, interval
-from kernelassay.illusion.trials import CONTROL, FAULTY
+from kernelassay.illusion.trials import CONTROL, FAULTY, OWN
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.report.tables import percent
 
@@ -25,6 +25,9 @@ PUBLISHED = {
     "adversarial": ("79/80", "120/128"),
 }
 """Failing cases of faulty kernels and of controls of arXiv 2606.27396 (eight cases a kernel)."""
+
+
+MARKS = {CONTROL: "", FAULTY: " (faulty)", OWN: " (your own)"}
 
 
 def print_corpus(console: Console, ops: Sequence[Op]) -> None:
@@ -75,8 +78,7 @@ def _kernels(console: Console, summary: Summary) -> None:
         shares = [one.kernels[at].fails for one in summary.strategies]
         cells = [f"{100 * (share.rate or 0):.0f}" for share in shares]
         checks = [_verdict(rejected[kernel.name]) for rejected in summary.one_shape.values()]
-        mark = "" if kernel.role == CONTROL else " (faulty)"
-        table.add_row(kernel.name + mark, *cells, *checks)
+        table.add_row(kernel.name + MARKS[kernel.role], *cells, *checks)
     console.print(table)
     for name, rejected in summary.one_shape.items():
         missed = [
@@ -85,10 +87,10 @@ def _kernels(console: Console, summary: Summary) -> None:
             if k.role == FAULTY and not rejected[k.name]
         ]
         total = sum(k.role == FAULTY for k in summary.strategies[0].kernels)
-        console.print(
-            f"{name}: accepts {len(missed)} of {total} faulty kernels ({', '.join(missed) or '-'})",
-            soft_wrap=True,
-        )
+        which = ", ".join(missed) or "-"
+        if total:
+            line = f"{name}: accepts {len(missed)} of {total} faulty kernels ({which})"
+            console.print(line, soft_wrap=True)
 
 
 def _verdict(rejected: bool) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from kernelassay import cli
+from kernelassay.illusion import population
+from kernelassay.illusion.corpus import entry
 from kernelassay.illusion.trials import Trials
 
 ROWS = ("softmax", "softmax_llm_buggy", "matmul")
@@ -120,6 +122,47 @@ def test_mutants_are_made_run_and_scored_and_their_buckets_close(tmp_path, capsy
     assert found["buckets"]["generated"] == 5
     assert found["buckets"]["distinct"] == sum(one["status"] == "distinct" for one in faults)
     assert {one["strategy"] for one in found["mutants"]} == {"boundary", "matrix-chosen"}
+
+
+def test_without_a_kernel_to_mutate_there_is_no_file(tmp_path, capsys):
+    made = tmp_path / "mutants.json"
+    kernels = ["matmul", "gelu_triton_buggy"]
+    assert cli.invoke(["illusion", "mutants", *kernels, "--out", str(made)]) == 4
+    assert "no correct kernel in Triton" in capsys.readouterr().err
+    assert not made.exists()
+
+
+def test_mutants_of_the_kernels_that_are_done_are_kept(tmp_path, monkeypatch):
+    made = tmp_path / "mutants.json"
+
+    def interrupted(op, *_):
+        if op.name == "silu_triton":
+            raise KeyboardInterrupt
+        return population.Population(op.name, "0" * 16, ())
+
+    monkeypatch.setattr(population, "populate", interrupted)
+    kernels = ["relu_triton", "silu_triton"]
+    assert cli.invoke(["illusion", "mutants", *kernels, "--out", str(made)]) == 130
+    assert [*population.read(made)] == ["relu_triton"]
+
+
+def test_a_users_kernel_has_mutants_and_is_their_control(tmp_path, capsys, triton):
+    text = entry("relu_triton").text
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "mine.toml").write_text(
+        'kernel = "mine.py"\nreference = "relu"\noutput = ["N"]\n'
+        "[dims]\nN = [1, 33]\n[inputs]\nx = ['N']\n"
+    )
+    made, op = str(tmp_path / "mutants.json"), ["--op", str(tmp_path / "mine.toml")]
+    assert cli.invoke(["illusion", "mutants", *op, "--sample", "3", "--out", made]) == 0
+    session = str(tmp_path / "session")
+    run = ["illusion", "run", *op, "--session", session, "--cases", "2", "--jobs", "1"]
+    assert cli.invoke([*run, "--mutants", made]) == 0
+    capsys.readouterr()
+    assert cli.invoke(["illusion", "score", session, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    assert found["buckets"]["generated"] == 3
+    assert [one["role"] for one in found["strategies"][0]["kernels"]] == ["control"]
 
 
 def test_mutants_of_another_text_are_refused(tmp_path, capsys):

@@ -1,5 +1,7 @@
 """An operator of the user's own is a TOML file; every mistake in it is told."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -219,3 +221,22 @@ def test_two_kernels_of_one_name_are_told(folder, capsys):
     for more in (["softmax"], ["--op", str(folder / "op.toml")]):
         assert cli.invoke([*run, *more]) == 1
         assert "another kernel softmax" in capsys.readouterr().err
+
+
+def test_a_users_kernel_that_is_wrong_has_its_score(folder, capsys):
+    read_from(folder, TOML)
+    session = ["--session", str(folder / "session")]
+    named = ["--strategy", "default", "--strategy", "one_shape", "--cases", "6", "--jobs", "1"]
+    assert cli.invoke(["illusion", "run", "--op", str(folder / "op.toml"), *session, *named]) == 0
+    assert cli.invoke(["illusion", "score", session[1], "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    (kernel,) = data["strategies"][0]["kernels"]
+    assert (kernel["name"], kernel["role"]) == ("scaled", "own")
+    assert 0 < kernel["fails"]["count"] < kernel["fails"]["total"] == 6
+    assert data["strategies"][0]["false"]["total"] == 0
+    assert data["one_shape"] == {check: {"scaled": False} for check in data["one_shape"]}
+    assert cli.invoke(["illusion", "score", session[1]]) == 0
+    assert "scaled (your own)" in capsys.readouterr().out
+    out = folder / "bundles"
+    assert cli.invoke(["illusion", "bundle", session[1], "--out", str(out)]) == 0
+    assert len([*out.iterdir()]) == kernel["fails"]["count"]
