@@ -124,6 +124,13 @@ def test_buckets_of_mutants_close(trials):
         replace(made, witnessed=3).check()
 
 
+def test_the_checks_on_one_shape_are_scored_on_mutants_too(trials):
+    made = scores.summary(trials, Rule(), (1,)).mutants
+    checks = [one for one in made if one.strategy in scores.ONE_SHAPE]
+    assert [one.strategy for one in checks] == list(scores.ONE_SHAPE)
+    assert all(one.budget is None and one.false.count == 0 for one in checks)
+
+
 def test_a_mutant_that_raises_is_detected_by_every_case(trials):
     for one in scores.summary(trials, Rule(), (1,)).mutants:
         assert one.detection == Share(2, 2), one.strategy
