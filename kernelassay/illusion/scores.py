@@ -262,6 +262,16 @@ ONE_SHAPE = {"one shape, 1e-2": AcceptanceRule(1e-2), "one shape, 1e-4": Accepta
 """What a benchmark does: a few draws at one shape, and ``allclose``."""
 
 
+def _checks_on_mutants(made: Sequence[Grid], proven: Sequence[Bools]) -> list[MutantScore]:
+    """What each of :data:`ONE_SHAPE` detects of mutants."""
+    found = []
+    for check, acceptance in ONE_SHAPE.items():
+        refused = [grid.refused(_always(acceptance), "rounded") for grid in made]
+        score = on_mutants(made, "one_shape", None, refused, proven)
+        found.append(replace(score, strategy=check))
+    return found
+
+
 def _always(rule: AcceptanceRule) -> Callable[[float], AcceptanceRule]:
     return lambda _: rule
 
@@ -278,20 +288,6 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
             for at in grid.of(*SHOWN):
                 rejected = bool(refused[at, columns].any())
                 found.setdefault(check, {})[grid.rows[at].name] = rejected
-    return found
-
-
-def _one_shape_on_mutants(
-    made: Sequence[Grid], budget: int | None, proven: Sequence[Bools]
-) -> list[MutantScore]:
-    """As :func:`on_mutants`, of each of :data:`ONE_SHAPE`, where that was run."""
-    if not all(grid.first("one_shape", None).size for grid in made):
-        return []
-    found = []
-    for check, acceptance in ONE_SHAPE.items():
-        refused = [grid.refused(_always(acceptance), "rounded") for grid in made]
-        one = on_mutants(made, "one_shape", budget, refused, proven)
-        found.append(replace(one, strategy=check))
     return found
 
 
@@ -362,12 +358,13 @@ def summary(
     mutated = [at for at, grid in enumerate(made) if grid.of(MUTANT).size]
     mine = [made[at] for at in mutated]
     scores = []
+    theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
     for budget in (*budgets, None) if mine else ():
-        theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
         scores += [on_mutants(mine, name, budget, *theirs) for name in names]
-        scores += _one_shape_on_mutants(mine, budget, theirs[1])
         if budget is not None:
             scores.append(chosen_by_matrix(mine, budget, *theirs))
+    if mine and "one_shape" in names:
+        scores += _checks_on_mutants(mine, theirs[1])
     manifest = trials.session.manifest
     missing = sorted({*manifest["kernels"]} - {grid.operator for grid in made})
     left_out = f"; PARTIAL: {', '.join(missing)} left out, not finished" if missing else ""

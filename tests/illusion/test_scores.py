@@ -126,6 +126,13 @@ def test_buckets_of_mutants_close(trials):
         replace(made, witnessed=3).check()
 
 
+def test_the_checks_on_one_shape_are_scored_on_mutants_too(trials):
+    made = scores.summary(trials, Rule(), (1,)).mutants
+    checks = [one for one in made if one.strategy in scores.ONE_SHAPE]
+    assert [one.strategy for one in checks] == list(scores.ONE_SHAPE)
+    assert all(one.budget is None and one.false.count == 0 for one in checks)
+
+
 def test_a_mutant_that_raises_is_detected_by_every_case(trials):
     for one in scores.summary(trials, Rule(), (1,)).mutants:
         assert one.detection == Share(2, 2), one.strategy
@@ -161,7 +168,7 @@ def test_a_laxer_rule_has_no_fewer_mutants_to_find(trials):
 def test_checks_on_one_shape_are_scored_on_mutants_by_their_own_tolerance(trials):
     found = scores.summary(trials, Rule(scale=1e6), (1,)).mutants
     checks = [one for one in found if one.strategy in scores.ONE_SHAPE]
-    assert len(checks) == 2 * len(scores.ONE_SHAPE)
+    assert len(checks) == len(scores.ONE_SHAPE)
     for one in checks:
         assert (one.detection, one.false) == (Share(2, 2), Share(0, 1))
 
