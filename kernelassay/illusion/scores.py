@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelassay.analysis.score import Share, bootstrap
+from kernelassay.cell import OK
 from kernelassay.errors import ControlError, NothingToTestError
 from kernelassay.illusion.grids import Grid, grids
 from kernelassay.illusion.oracle import Rule
@@ -109,13 +110,28 @@ PROOF = Rule("matched")
 """What proves a mutant wrong, whatever rule is scored: a laxer one must not have fewer to find."""
 
 
-def witnessed(grid: Grid) -> Bools:
-    """Which kernels some fair case proves wrong, under :data:`PROOF`. Shape [kernels].
+def proofs(grid: Grid) -> Bools:
+    """Where a fair case proves a kernel wrong, under :data:`PROOF`. Shape [kernels, cases].
 
     An element that is never written is wrong, whatever a checker makes of it.
     """
     wrong = grid.fails(PROOF) | (grid.columns["unwritten"] > 0)
-    return np.asarray(wrong[:, grid.fair(PROOF)].any(axis=1))
+    return np.asarray(wrong & grid.fair(PROOF))
+
+
+def witnessed(grid: Grid) -> Bools:
+    """Which kernels some fair case proves wrong. Shape [kernels]."""
+    return np.asarray(proofs(grid).any(axis=1))
+
+
+def stops(grid: Grid) -> Counter[str]:
+    """Witnessed mutants that no wrong output proves wrong, by the outcome that first does."""
+    proving, found = proofs(grid), Counter[str]()
+    for at in grid.of(MUTANT):
+        outcomes = grid.columns["outcome"][at][proving[at]]
+        if outcomes.size and not (outcomes == OK).any():
+            found[outcomes[0]] += 1
+    return found
 
 
 def on_mutants(
@@ -295,7 +311,8 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
 class Buckets:
     """Every generated mutant is in exactly one bucket.
 
-    ``flagged`` ones have a sanitizer finding and no wrong output.
+    ``flagged`` ones have a sanitizer finding and no wrong output. ``stopped`` counts those of the
+    witnessed that have no output wherever they are proven wrong, by how their first run ended.
     """
 
     generated: int
@@ -306,19 +323,23 @@ class Buckets:
     witnessed: int
     flagged: int
     unobserved: int
+    stopped: Mapping[str, int]
 
     def check(self) -> None:
         """Raises ``AssertionError`` if the buckets do not close."""
         named = self.stillborn + self.equivalent + self.duplicate + self.distinct
         assert self.generated == named, self
         assert self.distinct == self.witnessed + self.flagged + self.unobserved, self
+        assert sum(self.stopped.values()) <= self.witnessed, self
 
 
 def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Buckets:
     """The buckets of all mutants of a session."""
     counts: Counter[str] = Counter()
+    stopped: Counter[str] = Counter()
     for grid, wrong in zip(made, proven, strict=True):
         counts.update(str(one["status"]) for one in trials.population(grid.operator))
+        stopped.update(stops(grid))
         flagged = np.asarray(grid.columns["flagged"].any(axis=1))
         for at in grid.of(MUTANT):
             unproven = "flagged" if flagged[at] else "unobserved"
@@ -330,6 +351,7 @@ def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Bu
         witnessed=counts["witnessed"],
         flagged=counts["flagged"],
         unobserved=counts["unobserved"],
+        stopped=dict(sorted(stopped.items())),
     )
     found.check()
     return found

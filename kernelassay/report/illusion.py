@@ -130,6 +130,9 @@ def _mutants(console: Console, summary: Summary) -> None:
         f" + {made.unobserved} unobserved",
         soft_wrap=True,
     )
+    if made.stopped:
+        ends = ", ".join(f"{number} {outcome}" for outcome, number in made.stopped.items())
+        console.print(f"witnessed without an output: {ends}", soft_wrap=True)
     table = Table(title="Witnessed mutants detected, by budget of cases", title_justify="left")
     table.add_column("strategy")
     for column in ("cases", "detected", "band of the missed share", "correct kernels rejected"):

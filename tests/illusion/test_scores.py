@@ -122,6 +122,7 @@ def test_buckets_of_mutants_close(trials):
     made = found.buckets
     assert (made.generated, made.stillborn, made.distinct) == (4, 1, 3)
     assert (made.witnessed, made.unobserved) == (2, 1)
+    assert made.stopped == {"raised": 1}
     with pytest.raises(AssertionError):
         replace(made, witnessed=3).check()
 
