@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -120,9 +121,9 @@ def _tolerances(path: Path, data: Mapping[str, Any]) -> dict[str, float]:
     for dtype, value in found.items():
         _known(path, "dtype", dtype, DTYPES)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and value >= 0.0):
+        if not (number and 0.0 <= value < math.inf):
             raise UsageError(
-                f"tolerances.{dtype} is no number of at least 0: {value!r}",
+                f"tolerances.{dtype} is no finite number of at least 0: {value!r}",
                 where=str(path),
                 hint=_TOLERANCES,
             )

@@ -130,9 +130,10 @@ def a_case(op, index):
         ('["float32", "float16"]', "[]", "dtypes is empty"),
         ('["float32", "float16"]', '["float32", "float32"]', "names one twice"),
         ("float32 = 1e-5", "float64 = 1e-5", "unknown dtype 'float64'"),
-        ("float32 = 1e-5", "float32 = -1", "tolerances.float32 is no number of at least 0: -1"),
-        ("float32 = 1e-5", "float32 = nan", "tolerances.float32 is no number of at least 0: nan"),
-        ("float32 = 1e-5", "float32 = true", "tolerances.float32 is no number"),
+        ("float32 = 1e-5", "float32 = -1", "float32 is no finite number of at least 0: -1"),
+        ("float32 = 1e-5", "float32 = nan", "float32 is no finite number of at least 0: nan"),
+        ("float32 = 1e-5", "float32 = inf", "float32 is no finite number of at least 0: inf"),
+        ("float32 = 1e-5", "float32 = true", "tolerances.float32 is no finite number"),
         ('dtypes = ["float32", "float16"]', "tolerances = 1", "is no TOML"),
     ],
 )
