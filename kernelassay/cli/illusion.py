@@ -278,10 +278,12 @@ def calibrate(session: Path, as_json: bool) -> None:
     """Fit tolerances to the controls, in sample and held out, and score them."""
     from kernelassay.illusion.calibrate import PUBLISHED, WAYS, fitted, scored
     from kernelassay.illusion.grids import grids
+    from kernelassay.illusion.scores import require_controls
     from kernelassay.illusion.trials import Trials
     from kernelassay.report.illusion import print_calibration
 
     made = grids(Trials.open(session))
+    require_controls(made)
     outcomes = [scored(made, None, held_out=False)]
     outcomes += [scored(made, way, held_out=held) for way in WAYS for held in (False, True)]
     fits = fitted(made, PUBLISHED)

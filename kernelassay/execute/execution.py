@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from kernelassay import oracle
 from kernelassay.kernel import Finding
 
+UNSUPPORTED = "unsupported"
+"""What a campaign notes where a device computes something wrong and therefore refuses it."""
 RAISED = "raised"
 WRONG_OUTPUT = "wrong-output"
 

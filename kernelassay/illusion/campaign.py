@@ -21,16 +21,16 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from kernelassay.cell import INFRASTRUCTURE, TIMEOUT
-from kernelassay.errors import DeviceError
+from kernelassay.errors import DeviceError, UnsupportedError
 from kernelassay.execute.confinement import die_with_parent
-from kernelassay.execute.execution import Bench, Execution
+from kernelassay.execute.execution import UNSUPPORTED, Bench, Execution
 from kernelassay.host import machine, versions
 from kernelassay.illusion.benches import RUNS, bench_for
 from kernelassay.illusion.cases import inputs
 from kernelassay.illusion.op import Language, Op, text_digest
 from kernelassay.illusion.oracle import judge
 from kernelassay.illusion.strategies import strategy
-from kernelassay.illusion.trials import KIND, Subject, Trials, row
+from kernelassay.illusion.trials import BENIGN, KIND, MUTANT, Subject, Trials, row
 from kernelassay.oracle import output_digest
 from kernelassay.session import Session
 
@@ -224,9 +224,9 @@ class Lane:
         if timeouts[subject.name] >= TIMEOUTS:
             detail = f"not run: it did not end on {TIMEOUTS} cases before"
             return Execution(TIMEOUT, detail, None)
-        execution = self._bench(op).run(subject.text, arrays)
-        if execution.outcome == INFRASTRUCTURE:
-            execution = self._bench(op).run(subject.text, arrays)
+        execution = self._run(op, subject, arrays)
+        if execution.outcome in (INFRASTRUCTURE, TIMEOUT):  # another load of the machine may help
+            execution = self._run(op, subject, arrays)
         if execution.outcome == INFRASTRUCTURE:
             raise DeviceError(
                 f"could not run a kernel, twice: {execution.detail}",
@@ -235,6 +235,14 @@ class Lane:
             )
         timeouts[subject.name] += execution.outcome == TIMEOUT
         return execution
+
+    def _run(self, op: Op, subject: Subject, arrays: Sequence[NDArray[Any]]) -> Execution:
+        try:
+            return self._bench(op).run(subject.text, arrays)
+        except UnsupportedError as error:
+            if subject.role not in (MUTANT, BENIGN):
+                raise
+            return Execution(UNSUPPORTED, str(error), None)
 
     def _bench(self, op: Op) -> Bench:
         if op.language not in self._benches:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kernelassay.errors import SessionError
+from kernelassay.execute.execution import UNSUPPORTED
 from kernelassay.illusion.campaign import PART
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.oracle import Reference, Rule
@@ -47,13 +48,19 @@ class Grid:
 
     @property
     def correct(self) -> Bools:
-        """Which kernels are known to be correct. Shape [kernels]."""
-        return np.array([row.role in (CONTROL, BENIGN) for row in self.rows], bool)
+        """Which kernels are known to be correct, and judged. Shape [kernels]."""
+        known = np.array([row.role in (CONTROL, BENIGN) for row in self.rows], bool)
+        return known & ~self.unjudged
+
+    @property
+    def unjudged(self) -> Bools:
+        """Which kernels do something that the device refuses to compute. Shape [kernels]."""
+        return np.asarray((self.columns["outcome"] == UNSUPPORTED).any(axis=1))
 
     @property
     def mutants(self) -> Bools:
-        """Which kernels are mutants. Shape [kernels]."""
-        return np.array([row.role == MUTANT for row in self.rows], bool)
+        """Which kernels are mutants, and judged. Shape [kernels]."""
+        return np.array([row.role == MUTANT for row in self.rows], bool) & ~self.unjudged
 
     @property
     def finite(self) -> Bools:

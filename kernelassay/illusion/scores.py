@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelassay.analysis.score import Share, bootstrap
-from kernelassay.cell import OK
 from kernelassay.errors import ControlError, NothingToTestError
 from kernelassay.illusion.grids import Grid, grids
 from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.strategies import strategy
-from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, SHOWN, Trials
+from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, SHOWN, Subject, Trials
+from kernelassay.illusion.witnesses import Buckets, buckets, witnessed
 from kernelassay.oracle import AcceptanceRule, Bools, Nonfinite
 from kernelassay.synthesis.cover import greedy
 from kernelassay.synthesis.folds import half
@@ -106,34 +105,6 @@ class MutantScore:
     band: tuple[float, float] | None
 
 
-PROOF = Rule("matched")
-"""What proves a mutant wrong, whatever rule is scored: a laxer one must not have fewer to find."""
-
-
-def proofs(grid: Grid) -> Bools:
-    """Where a fair case proves a kernel wrong, under :data:`PROOF`. Shape [kernels, cases].
-
-    An element that is never written is wrong, whatever a checker makes of it.
-    """
-    wrong = grid.fails(PROOF) | (grid.columns["unwritten"] > 0)
-    return np.asarray(wrong & grid.fair(PROOF))
-
-
-def witnessed(grid: Grid) -> Bools:
-    """Which kernels some fair case proves wrong. Shape [kernels]."""
-    return np.asarray(proofs(grid).any(axis=1))
-
-
-def stops(grid: Grid) -> Counter[str]:
-    """Witnessed mutants that no wrong output proves wrong, by the outcome that first does."""
-    proving, found = proofs(grid), Counter[str]()
-    for at in grid.of(MUTANT):
-        outcomes = grid.columns["outcome"][at][proving[at]]
-        if outcomes.size and not (outcomes == OK).any():
-            found[outcomes[0]] += 1
-    return found
-
-
 def on_mutants(
     made: Sequence[Grid],
     name: str,
@@ -181,25 +152,37 @@ def _scored(
     )
 
 
+HELD_OUT: Mapping[str, Callable[[Subject], str]] = {
+    "matrix-chosen": lambda row: row.name,
+    "matrix-chosen, by rule": lambda row: row.rule or row.name,
+}
+"""By what kernels are held out where cases are chosen: each alone, or all that a rule makes."""
+
+
 def chosen_by_matrix(
-    made: Sequence[Grid], budget: int, fails: Sequence[Bools], proven: Sequence[Bools]
+    made: Sequence[Grid],
+    how: str,
+    budget: int,
+    fails: Sequence[Bools],
+    proven: Sequence[Bools],
 ) -> MutantScore:
     """Cases chosen per operator on half of its kernels, greedily, scored on the other half.
 
-    Halves by the hash of names, each in turn. Chosen from are the cases of all strategies that are
-    finite by intent and on which no correct kernel of the half learnt from fails.
+    Halves by a hash (``how`` is a name of :data:`HELD_OUT`), each in turn. Chosen from are the
+    cases of all strategies that are finite by intent and on which no correct kernel of the half
+    learnt from fails.
     """
     halves = []
     for part in ("half 1", "half 2"):
         columns, held = [], []
         for grid, failed, wrong in zip(made, fails, proven, strict=True):
-            mine = np.array([half(row.name) == part for row in grid.rows], bool)
+            mine = np.array([half(HELD_OUT[how](row)) == part for row in grid.rows], bool)
             accused = failed[grid.correct & ~mine].any(axis=0)
             usable = np.flatnonzero(grid.finite & ~accused)
             learnt = failed[grid.mutants & wrong & ~mine]
             columns.append(usable[list(greedy(learnt[:, usable], budget))])
             held.append(mine)
-        halves.append(_scored("matrix-chosen", budget, made, columns, fails, proven, held))
+        halves.append(_scored(how, budget, made, columns, fails, proven, held))
     return _joined(halves)
 
 
@@ -276,6 +259,8 @@ class Summary:
 
 ONE_SHAPE = {"one shape, 1e-2": AcceptanceRule(1e-2), "one shape, 1e-4": AcceptanceRule(1e-4)}
 """What a benchmark does: a few draws at one shape, and ``allclose``."""
+DRAWS = 5
+"""As many as KernelBench's check makes."""
 
 
 def _checks_on_mutants(made: Sequence[Grid], proven: Sequence[Bools]) -> list[MutantScore]:
@@ -283,7 +268,7 @@ def _checks_on_mutants(made: Sequence[Grid], proven: Sequence[Bools]) -> list[Mu
     found = []
     for check, acceptance in ONE_SHAPE.items():
         refused = [grid.refused(_always(acceptance), "rounded") for grid in made]
-        score = on_mutants(made, "one_shape", None, refused, proven)
+        score = on_mutants(made, "one_shape", DRAWS, refused, proven)
         found.append(replace(score, strategy=check))
     return found
 
@@ -297,7 +282,7 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
     found: dict[str, dict[str, bool]] = {}
     for check, acceptance in ONE_SHAPE.items():
         for grid in made:
-            columns = grid.first("one_shape", None)
+            columns = grid.first("one_shape", DRAWS)
             if not columns.size:
                 return {}
             refused = grid.refused(_always(acceptance), "rounded")
@@ -306,58 +291,6 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
                 found.setdefault(check, {})[grid.rows[at].name] = rejected
     return found
 
-
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """Every generated mutant is in exactly one bucket.
-
-    ``flagged`` ones have a sanitizer finding and no wrong output. ``stopped`` counts those of the
-    witnessed that have no output wherever they are proven wrong, by how their first run ended.
-    """
-
-    generated: int
-    stillborn: int
-    equivalent: int
-    duplicate: int
-    distinct: int
-    witnessed: int
-    flagged: int
-    unobserved: int
-    stopped: Mapping[str, int]
-
-    def check(self) -> None:
-        """Raises ``AssertionError`` if the buckets do not close."""
-        named = self.stillborn + self.equivalent + self.duplicate + self.distinct
-        assert self.generated == named, self
-        assert self.distinct == self.witnessed + self.flagged + self.unobserved, self
-        assert sum(self.stopped.values()) <= self.witnessed, self
-
-
-def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Buckets:
-    """The buckets of all mutants of a session."""
-    counts: Counter[str] = Counter()
-    stopped: Counter[str] = Counter()
-    for grid, wrong in zip(made, proven, strict=True):
-        counts.update(str(one["status"]) for one in trials.population(grid.operator))
-        stopped.update(stops(grid))
-        flagged = np.asarray(grid.columns["flagged"].any(axis=1))
-        for at in grid.of(MUTANT):
-            unproven = "flagged" if flagged[at] else "unobserved"
-            counts["witnessed" if wrong[at] else unproven] += 1
-    made_of = {name: counts[name] for name in STATUSES}
-    found = Buckets(
-        generated=sum(made_of.values()),
-        **made_of,
-        witnessed=counts["witnessed"],
-        flagged=counts["flagged"],
-        unobserved=counts["unobserved"],
-        stopped=dict(sorted(stopped.items())),
-    )
-    found.check()
-    return found
-
-
-STATUSES = ("stillborn", "equivalent", "duplicate", "distinct")
 
 NONFINITE: tuple[Nonfinite, ...] = ("strict", "matched", "ignored")
 
@@ -381,10 +314,10 @@ def summary(
     mine = [made[at] for at in mutated]
     scores = []
     theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
-    for budget in (*budgets, None) if mine else ():
+    count = trials.session.manifest["count"]
+    for budget in (*(b for b in budgets if b < count), None) if mine else ():
         scores += [on_mutants(mine, name, budget, *theirs) for name in names]
-        if budget is not None:
-            scores.append(chosen_by_matrix(mine, budget, *theirs))
+        scores += [chosen_by_matrix(mine, how, budget or count, *theirs) for how in HELD_OUT]
     if mine and "one_shape" in names:
         scores += _checks_on_mutants(mine, theirs[1])
     manifest = trials.session.manifest

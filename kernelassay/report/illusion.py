@@ -127,7 +127,7 @@ def _mutants(console: Console, summary: Summary) -> None:
         f"{made.generated} mutants = {made.stillborn} stillborn + {made.equivalent} equivalent"
         f" + {made.duplicate} duplicate + {made.distinct} distinct\n"
         f"{made.distinct} distinct = {made.witnessed} witnessed + {made.flagged} flagged only"
-        f" + {made.unobserved} unobserved",
+        f" + {made.unobserved} unobserved + {made.unjudged} not judged on this device",
         soft_wrap=True,
     )
     if made.stopped:
