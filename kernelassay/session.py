@@ -20,6 +20,7 @@ means: do what is missing. Two runs of one plan have the same :meth:`Session.dig
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -79,7 +80,8 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         partial.rename(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise _disk_error(path, error) from error
 
 
@@ -142,7 +144,7 @@ class Session:
             raise SessionError(
                 "not a session directory (no manifest.json)",
                 where=str(root),
-                hint="`kernelassay run` makes one; its path is printed at the end of a run",
+                hint="`kernelassay run` makes one; so does `kernelassay illusion run`",
             ) from None
         except (OSError, ValueError) as error:
             raise SessionError(f"manifest.json is unreadable: {error}", where=str(root)) from error
@@ -481,7 +483,9 @@ def _disk_error(path: Path, error: OSError) -> SessionError:
             where=str(path),
             hint="free some space and start the run again with the same command",
         )
-    return SessionError(f"cannot write: {error.strerror}", where=str(path))
+    return SessionError(
+        f"cannot write: {error.strerror}", where=str(path), hint="name a place that can be written"
+    )
 
 
 def inputs_of(plan: Mapping[str, Any], *, valid_only: bool = True) -> Iterable[dict[str, Any]]:

@@ -344,13 +344,12 @@ def shrink(
             )
     finally:
         bench.close()
-    written = write(out, smallest.bundle) if out else None
     if as_json:
         emit_json("illusion-shrunk", smallest.to_json())
     else:
         click.echo(smallest.describe())
-    if written:
-        click.echo(f"written to {written}", err=True)
+    if out:  # after the rest: what was found must not be lost if it cannot be written
+        click.echo(f"written to {write(out, smallest.bundle)}", err=True)
 
 
 COMMANDS = (illusion,)

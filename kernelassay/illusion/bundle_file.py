@@ -25,11 +25,8 @@ from kernelassay.illusion.op import Language
 from kernelassay.illusion.oracle import FAILURES, Rule
 from kernelassay.illusion.oracle import Reference as Comparison
 from kernelassay.illusion.reference import Reference
-from kernelassay.illusion.schema import Schema
+from kernelassay.illusion.schema import ELEMENTS, Schema
 from kernelassay.oracle import LADDER, Nonfinite, Verdict
-
-ELEMENTS = 1 << 31
-"""More elements than this, all tensors together, no case has that was ever run."""
 
 _HINT = "write it again, by the command that wrote it"
 

@@ -109,8 +109,7 @@ def units(plan: Plan) -> list[Unit]:
 
 
 def _elements(unit: Unit) -> int:
-    schema = unit.op.schema
-    return len(unit.subjects) * sum(schema.elements(dict(sizes)) for sizes in schema.every())
+    return len(unit.subjects) * unit.op.schema.all_elements()
 
 
 def run(plan: Plan, root: Path, jobs: int, done: Callable[[Unit, int, int], None]) -> Trials:
@@ -185,7 +184,14 @@ class Lane:
     def do(self, unit: Unit) -> None:
         """Run what a unit lacks and store it, strategy by strategy, until the run ends."""
         for name in _left(self.plan, self.trials, unit):
-            rows = self._rows(unit, name)
+            try:
+                rows = self._rows(unit, name)
+            except MemoryError as error:
+                raise DeviceError(
+                    f"memory ran out: {error}",
+                    where=f"{unit.op.name}, {name}",
+                    hint="what was finished is kept; use fewer --jobs, or smaller sizes",
+                ) from error
             if rows is None:
                 return
             self.trials.write(unit.op.name, name, unit.part, rows)
@@ -203,7 +209,7 @@ class Lane:
                 return None
             arrays = inputs(case, op.schema)
             digested = output_digest(arrays)
-            expected = op.computes(arrays)
+            expected = op.expected(arrays, dict(case.sizes))
             for subject in unit.subjects:
                 execution = self._execution(op, subject, arrays, timeouts)
                 judged = judge(execution, expected, op, case.dtype)

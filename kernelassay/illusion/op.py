@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernelassay.errors import UsageError
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelassay.errors import ProblemError, UsageError
 from kernelassay.illusion.reference import Reference
 from kernelassay.illusion.schema import Schema
 
@@ -64,6 +67,24 @@ class Op:
     def computes(self) -> Reference:
         """What the output should be."""
         return Reference(self.reference, self.reference_text)
+
+    def expected(
+        self, inputs: Sequence[NDArray[Any]], sizes: Mapping[str, int]
+    ) -> NDArray[np.float64]:
+        """The output for inputs, in float64.
+
+        Raises :class:`ProblemError` if it cannot be computed, or has another shape than the schema
+        says for these sizes of its dimensions.
+        """
+        found = self.computes(inputs)
+        shape = self.schema.shape("output", sizes)
+        if found.shape != shape:
+            raise ProblemError(
+                f"the reference gives the shape {list(found.shape)}, not {list(shape)}",
+                where=self.name,
+                hint="the output of the schema and the reference must agree",
+            )
+        return found
 
     def tolerance(self, dtype: str) -> float:
         """The absolute tolerance for a dtype. Raises :class:`UsageError` if there is none."""

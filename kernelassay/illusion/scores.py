@@ -217,7 +217,9 @@ def require_controls(made: Sequence[Grid], name: str = "default") -> None:
             raise ControlError(
                 f"the correct kernel fails on {int(bad.sum())} cases of {name}",
                 where=grid.operator,
-                hint="its device or its tolerance is at fault; no score is given",
+                hint="no score is given; its text, device or tolerance is at fault: `kernelassay"
+                " illusion bundle` keeps the failing cases, `kernelassay replay` tells what is"
+                " wrong",
             )
 
 

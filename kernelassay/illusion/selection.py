@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kernelassay.errors import unknown_name
+from kernelassay.errors import UsageError, unknown_name
 from kernelassay.illusion.campaign import Group
 from kernelassay.illusion.corpus import entries, extras
 from kernelassay.illusion.corpus.cuda_twins import twins
@@ -20,7 +20,8 @@ def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
     """Kernels by name or glob, then the operators of files; the published corpus for neither.
 
     Beside the 26 published ones there are the extras and the CUDA twins, for those who name them.
-    An unknown name raises ``UsageError``, as does a file that is no operator.
+    An unknown name raises ``UsageError``, as do a file that is no operator and two of one name:
+    what is stored of them goes by it.
     """
     if not names and not files:
         return [*entries()]
@@ -31,7 +32,16 @@ def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
         if not matching:
             raise unknown_name("kernel", name, known)
         chosen |= matching
-    return [*chosen.values(), *map(read, files)]
+    for path in files:
+        op = read(path)
+        if op.name in chosen:
+            raise UsageError(
+                f"a second operator is called {op.name!r}",
+                where=str(path),
+                hint='give it another name, by a line like name = "my_softmax"',
+            )
+        chosen[op.name] = op
+    return [*chosen.values()]
 
 
 def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Group, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelassay import cell
-from kernelassay.errors import DeviceError, ProblemError
+from kernelassay.errors import DeviceError
 from kernelassay.execute.execution import Bench, Execution
 from kernelassay.illusion.cases import Case, inputs
 from kernelassay.illusion.op import Op
@@ -51,18 +51,11 @@ class Examiner:
     def run(self, bench: Bench, case: Case, given: Sequence[NDArray[Any]] | None = None) -> Trial:
         """Execute the kernel on a case, or on ``given`` arrays in its place, and judge it.
 
-        Raises :class:`ProblemError` if the reference cannot be computed or has another shape than
-        the schema's output, and :class:`DeviceError` if the device failed and not the kernel.
+        Raises as :meth:`Op.expected`, and :class:`DeviceError` if the device failed and not the
+        kernel.
         """
         arrays = tuple(inputs(case, self.op.schema) if given is None else given)
-        reference = self.reference(arrays)
-        shape = self.op.schema.shape("output", dict(case.sizes))
-        if reference.shape != shape:
-            raise ProblemError(
-                f"the reference gives the shape {list(reference.shape)}, not {list(shape)}",
-                where=self.op.name,
-                hint="the output of the schema and the reference must agree",
-            )
+        reference = self.op.expected(arrays, dict(case.sizes))
         execution = bench.run(self.op.text, arrays)
         if execution.outcome == cell.INFRASTRUCTURE:
             raise DeviceError(
