@@ -109,7 +109,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     if near:
         hint = f"did you mean {', '.join(near)}?"
     elif len(names) <= _FEW:
-        hint = f"known: {', '.join(names)}"
+        hint = f"known: {', '.join(names)}" if names else "none is known here"
     else:
         hint = f"there are {len(names)}; list them"
     return UsageError(f"unknown {kind} {name!r}", hint=hint)

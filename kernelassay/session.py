@@ -55,6 +55,13 @@ INPUT_FIELDS = {
 SINCE = {"cells": "rows", "protocols": None, "scale": "own", "sample": None, "benign": None}
 """What a manifest means that was written before it told these fields."""
 
+PROBLEMS, TRIALS = "problems", "illusion"
+"""What a manifest's ``kind`` may be; without one it is :data:`PROBLEMS`."""
+_HOLDS = {
+    PROBLEMS: ("a kill matrix of problems", "kernelassay audit"),
+    TRIALS: ("trials of the fuzz", "kernelassay illusion score"),
+}
+
 VOLATILE = ("created", "machine", "seconds", "path")
 
 
@@ -124,7 +131,7 @@ class Session:
         wanted = {"format": FORMAT, **SINCE, **manifest}
         if path.exists():
             try:
-                session = cls.open(root)
+                session = cls._read(root)
                 _require_same_plan(root, session.manifest, wanted)
             except SessionError:
                 lock.close()
@@ -135,8 +142,24 @@ class Session:
         return cls(root, wanted, lock)
 
     @classmethod
-    def open(cls, root: Path) -> Session:
-        """Open for reading. Raises :class:`SessionError` if it is none, or of another version."""
+    def open(cls, root: Path, kind: str = PROBLEMS) -> Session:
+        """Open for reading.
+
+        Raises :class:`SessionError` if it is none, of another version, or of another ``kind``.
+        """
+        session = cls._read(root)
+        found = str(session.manifest.get("kind", PROBLEMS))
+        if found != kind:
+            holds, reader = _HOLDS.get(found, (f"what this version does not know ({found!r})", ""))
+            raise SessionError(
+                f"holds {holds}, not {_HOLDS[kind][0]}",
+                where=str(root),
+                hint=f"`{reader}` reads it" if reader else "use the version that wrote it",
+            )
+        return session
+
+    @classmethod
+    def _read(cls, root: Path) -> Session:
         path = root / "manifest.json"
         try:
             manifest = json.loads(path.read_text())

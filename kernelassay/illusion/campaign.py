@@ -27,9 +27,9 @@ from kernelassay.illusion.cases import inputs
 from kernelassay.illusion.op import Language, Op, text_digest
 from kernelassay.illusion.oracle import judge
 from kernelassay.illusion.strategies import strategy
-from kernelassay.illusion.trials import KIND, Subject, Trials, row
+from kernelassay.illusion.trials import Subject, Trials, row
 from kernelassay.oracle import output_digest
-from kernelassay.session import Session
+from kernelassay.session import TRIALS, Session
 
 Where = Literal["cpu", "cuda"]
 
@@ -72,7 +72,7 @@ class Plan:
             for group in self.groups
         }
         return {
-            "kind": KIND,
+            "kind": TRIALS,
             "kernels": kernels,
             "strategies": list(self.strategies),
             "seed": self.seed,
@@ -258,7 +258,7 @@ def _start(plan: Plan, root: Path, stop: Event) -> None:
     global _lane  # noqa: PLW0603  one per process, made by its initializer
     # An interrupt goes to the whole group; the parent alone decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _lane = Lane(plan, Trials(Session.open(root)), stop)
+    _lane = Lane(plan, Trials.open(root), stop)
 
 
 def _do(unit: Unit) -> None:

@@ -25,9 +25,8 @@ from kernelassay.execute.execution import Execution
 from kernelassay.illusion.cases import Case
 from kernelassay.illusion.op import Op, op
 from kernelassay.illusion.oracle import QUANTILES, Judgement
-from kernelassay.session import Session, slug, write_table, write_whole
+from kernelassay.session import TRIALS, Session, slug, write_table, write_whole
 
-KIND = "illusion"
 CONTROL, FAULTY, MUTANT, BENIGN = "control", "faulty", "mutant", "benign"
 VIEWS = ("rounded", "exact")
 _SPREAD = ("magnitude", "mean_abs", "mean_rel", "mean_ulp")
@@ -113,14 +112,7 @@ class Trials:
     @classmethod
     def open(cls, root: Path) -> Trials:
         """Open for reading. Raises :class:`SessionError` if it holds no trials."""
-        session = Session.open(root)
-        if session.manifest.get("kind") != KIND:
-            raise SessionError(
-                "holds a kill matrix of problems, no trials",
-                where=str(root),
-                hint="make one with `kernelassay illusion run`; `kernelassay audit` reads this one",
-            )
-        return cls(session)
+        return cls(Session.open(root, TRIALS))
 
     def path(self, operator: str, strategy: str, part: int) -> Path:
         """The file of one unit."""

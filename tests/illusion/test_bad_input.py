@@ -1,14 +1,21 @@
 """Whatever is given to the fuzz that is no use ends with an error that says what and where."""
 
+import json
+
 import numpy as np
 import pytest
 
 from kernelassay import cli
-from kernelassay.errors import ProblemError, UsageError
-from kernelassay.illusion.corpus import entries, extras
+from kernelassay.errors import ProblemError, SessionError, UsageError
+from kernelassay.illusion.corpus import entries, entry, extras
+from kernelassay.illusion.op import text_digest
 from kernelassay.illusion.op_file import NAME_LENGTH
+from kernelassay.illusion.population import read as read_mutants
 from kernelassay.illusion.schema import ELEMENTS, RANK, Schema
-from kernelassay.illusion.selection import selected
+from kernelassay.illusion.selection import groups, selected
+from kernelassay.mutation.engine import mutant_id
+from kernelassay.mutation.rule import Edit
+from kernelassay.session import PROBLEMS, TRIALS, Session
 from tests.illusion.test_op_file import KERNEL, REFERENCE, TOML, read_from
 
 
@@ -114,3 +121,149 @@ def test_the_shape_that_is_expected_is_the_schemas(folder):
     op = read_from(folder, TOML.replace('output = ["B", "H"]', 'output = ["H"]'))
     with pytest.raises(ProblemError, match=r"the shape \[2, 3\], not \[3\]"):
         op.expected([np.ones((2, 3)), np.ones(3)], {"B": 2, "H": 3})
+
+
+# ---- files of mutants ------------------------------------------------------------------------
+
+RELU = entry("relu_triton")
+FIRST = RELU.text.index("def run")
+EDITS = [[FIRST, FIRST + 3, "def  "]]
+
+
+def a_file(path, change=lambda whole, one: None):
+    """A file of one mutant, after a change of the whole or of the mutant."""
+    edits = [Edit(*edit) for edit in EDITS]
+    one = {
+        "id": mutant_id(RELU.name, "", "triton", "triton-add-to-sub", edits),
+        "rule": "triton-add-to-sub",
+        "family": "arithmetic",
+        "line": 1,
+        "edits": EDITS,
+        "benign": False,
+        "status": "distinct",
+        "reason": "",
+        "twin": None,
+    }
+    record = {"kernel": RELU.name, "digest": text_digest(RELU.text), "mutants": [one]}
+    whole = {"kernelassay": "triton-mutants", "version": 1, "populations": [record]}
+    change(whole, one)
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def grouped(path):
+    return groups([RELU], read_mutants(path))
+
+
+def test_a_file_of_mutants_that_is_whole_is_taken(tmp_path):
+    ((control, mutant),) = (group.subjects for group in grouped(a_file(tmp_path / "m.json")))
+    assert mutant.text == control.text.replace("def run", "def   run", 1)
+
+
+ODD = (None, -1, 10**9, 2**70, 1.5, True, "x", "\ud800", [], {}, [[0, 1]], [[5, 1, "a"]])
+ODD_EDITS = ([[0, 10**9, "a"]], [[0, "1", "a"]], [[0, 1, None]], [[0, 5, "a"], [2, 8, "b"]])
+FREE = {"family": str, "line": int, "benign": bool, "reason": str, "twin": (str, type(None))}
+
+
+@pytest.mark.parametrize("field", ["id", "rule", "edits", "status", *FREE])
+def test_a_mutant_that_was_damaged_is_refused(tmp_path, field):
+    for value in (*ODD, *ODD_EDITS):
+        path = a_file(tmp_path / "m.json", lambda _, one, new=value: one.update({field: new}))
+        if (
+            field in FREE
+            and isinstance(value, FREE[field])
+            and (value is not True or field == "benign")
+        ):
+            grouped(path)  # nothing tells another text from the right one
+            continue
+        with pytest.raises(UsageError) as caught:
+            grouped(path)
+        assert caught.value.where and caught.value.hint
+    path = a_file(tmp_path / "m.json", lambda _, one: one.pop(field))
+    with pytest.raises(UsageError, match=f"KeyError: '{field}'"):
+        grouped(path)
+
+
+@pytest.mark.parametrize("field", ["kernelassay", "version", "populations"])
+def test_a_file_of_another_form_holds_no_mutants(tmp_path, field):
+    for value in (None, -1, 2, "x", {}, [3], [[]], [{}]):
+        path = a_file(tmp_path / "m.json", lambda whole, _, new=value: whole.update({field: new}))
+        with pytest.raises(UsageError, match="no file of mutants") as caught:
+            grouped(path)
+        assert caught.value.where == str(path) and caught.value.hint
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", b"[" * 100_000, b"[]", b"NaN", b'{"a": 1'])
+def test_what_is_no_json_holds_no_mutants(tmp_path, told, data):
+    (tmp_path / "m.json").write_bytes(data)
+    code, said = told("illusion", "run", "--mutants", tmp_path / "m.json", "--session", tmp_path)
+    assert code == 1 and "is no file of mutants" in said and str(tmp_path / "m.json") in said
+
+
+def test_one_mutant_is_there_once(tmp_path):
+    twice = a_file(
+        tmp_path / "m.json", lambda whole, one: whole["populations"][0].update(mutants=[one, one])
+    )
+    with pytest.raises(UsageError, match="a mutant twice"):
+        grouped(twice)
+    both = a_file(
+        tmp_path / "m.json", lambda whole, _: whole["populations"].extend(whole["populations"])
+    )
+    with pytest.raises(UsageError, match="two populations of one kernel"):
+        grouped(both)
+
+
+# ---- sessions --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_trials(tmp_path):
+    Session.create(tmp_path / "trials", {"kind": TRIALS, "kernels": {}}).close()
+    return tmp_path / "trials"
+
+
+@pytest.fixture
+def of_problems(tmp_path):
+    Session.create(tmp_path / "matrix", {"problems": {"suite/relu": "d"}}).close()
+    return tmp_path / "matrix"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("audit",),
+        ("suite",),
+        ("cost",),
+        ("ladder",),
+        ("rules", "--session"),
+        ("explain", "mutant"),
+        ("compare", "--sweep", "--protocol", "kernelbench"),
+        ("replay",),
+    ],
+    ids=" ".join,
+)
+def test_a_reader_of_kill_matrices_tells_what_reads_trials(told, of_trials, command):
+    code, said = told(*command, of_trials)
+    assert (code, str(of_trials) in said) == (1, True)
+    assert "holds trials of the fuzz" in said and "kernelassay illusion score" in said
+
+
+@pytest.mark.parametrize("command", ["score", "calibrate", "bundle --out x"])
+def test_a_reader_of_trials_tells_what_reads_kill_matrices(told, of_problems, command):
+    name, *more = command.split()
+    code, said = told("illusion", name, of_problems, *more)
+    assert (code, str(of_problems) in said) == (1, True)
+    assert "holds a kill matrix" in said and "kernelassay audit" in said
+
+
+def test_a_cell_of_trials_is_not_replayed(told, of_trials):
+    code, said = told("replay", of_trials, "mutant", "input")
+    assert code == 1 and "holds trials of the fuzz" in said
+
+
+@pytest.mark.parametrize("kind", ["newer", 3, ["illusion"], None])
+def test_a_session_of_an_unknown_kind_is_not_read(tmp_path, kind):
+    Session.create(tmp_path / "s", {"kind": kind}).close()
+    for wanted in (PROBLEMS, TRIALS):
+        with pytest.raises(SessionError, match="does not know"):
+            Session.open(tmp_path / "s", wanted)
