@@ -243,3 +243,9 @@ def test_a_run_without_a_mutant_has_nothing_to_test(tmp_path, capsys):
 @pytest.mark.parametrize("value", ["60", "-1", "nan"])
 def test_a_threshold_out_of_range_is_a_usage_error(value, tmp_path):
     assert invoke(["audit", str(tmp_path), "--fail-under", value]) == 1
+
+
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "kernelassay", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("kernelassay, version")

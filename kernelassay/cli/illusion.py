@@ -234,6 +234,7 @@ def _rule(nonfinite: str, reference: str, scale: float) -> Rule:
     multiple=True,
     help="Score the first N cases of strategies on mutants; may be repeated. Default: 1, 2, 4, 8.",
 )
+@click.option("--partial", is_flag=True, help="Leave out operators whose trials are not finished.")
 @json_option
 def score(
     session: Path,
@@ -241,6 +242,7 @@ def score(
     reference: str,
     scale: float,
     budgets: tuple[int, ...],
+    partial: bool,
     as_json: bool,
 ) -> None:
     """Who fails, what strategies detect, and what they reject wrongly."""
@@ -248,9 +250,8 @@ def score(
     from kernelassay.illusion.trials import Trials
     from kernelassay.report.illusion import print_summary
 
-    found = summary(
-        Trials.open(session), _rule(nonfinite, reference, scale), budgets or (1, 2, 4, 8)
-    )
+    rule = _rule(nonfinite, reference, scale)
+    found = summary(Trials.open(session), rule, budgets or (1, 2, 4, 8), partial=partial)
     if as_json:
         emit_json("illusion-score", found.to_json())
     else:

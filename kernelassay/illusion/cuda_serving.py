@@ -35,6 +35,9 @@ from kernelassay.user.header import stated_shape
 from kernelassay.user.kernel_file import KernelFile
 
 _SPEC = InputSpec("arrays", "given", 0)
+_SPOILT: list[BaseException] = []
+"""What ended a run on a device that is lost. It is kept, and with it the tensors of its frames: to
+free them there ends the process before it has answered."""
 _Open = Callable[[ProblemBench], InputBench]
 
 
@@ -84,7 +87,8 @@ def _on_cpu(device: CpuDevice, bench: ProblemBench) -> CpuInputBench:
 
 
 def _answer(opened: _Open, request: Request) -> Answer:
-    def lost(outcome: str, detail: str) -> Answer:
+    def lost(outcome: str, detail: str, error: BaseException) -> Answer:
+        _SPOILT.append(error)
         return Answer(Execution(outcome, detail[:500], None), spoilt=True)
 
     try:
@@ -94,11 +98,11 @@ def _answer(opened: _Open, request: Request) -> Answer:
     except KernelassayError as error:
         return Answer(Execution(RAISED, str(error), None))
     except FaultError as fault:
-        return lost(fault.outcome, fault.detail)
-    except CorruptedError:
-        return lost(cell.CRASH, STRAY)
+        return lost(fault.outcome, fault.detail, fault)
+    except CorruptedError as error:
+        return lost(cell.CRASH, STRAY, error)
     except RuntimeError as error:  # PyTorch, which has no memory for values or lost the device
-        return lost(cell.INFRASTRUCTURE, str(error))
+        return lost(cell.INFRASTRUCTURE, str(error), error)
 
 
 def _execution(opened: _Open, request: Request) -> Execution:
@@ -114,8 +118,10 @@ def _execution(opened: _Open, request: Request) -> Execution:
         arrays = [value.cpu().numpy() for value in outputs]
         if isinstance(prepared, CudaInputBench):
             prepared.require_sound()
-    finally:
+    except KernelassayError:
         prepared.close()
+        raise
+    prepared.close()
     nodes = dict(call.operands)
     changed = sorted(bench.traced.inputs.index(nodes[p]) for p in result.written_inputs)
     return Execution(

@@ -78,23 +78,37 @@ class Grid:
         return np.asarray(finite & ~self.fails(rule)[correct].any(axis=0))
 
 
-def grids(trials: Trials) -> list[Grid]:
-    """The trials of every operator. Raises :class:`SessionError` if some are not done yet."""
+def grids(trials: Trials, *, partial: bool = False) -> list[Grid]:
+    """The trials of every operator, or with ``partial`` of those whose are finished.
+
+    Raises :class:`SessionError` if some are not, and are not to be left out.
+    """
     manifest = trials.session.manifest
     table = trials.table()
     made = []
-    for operator, kernels in manifest["kernels"].items():
-        parts = -(-len(kernels) // PART)
-        for name in manifest["strategies"]:
-            if not all(trials.has(operator, name, part) for part in range(parts)):
-                raise SessionError(
-                    f"the trials of {operator} on {name} are not finished",
-                    where=str(trials.root),
-                    hint="resume with the same `kernelassay illusion run` command",
-                )
-        mine = table.filter(pa.compute.equal(table["operator"], operator))
-        made.append(_grid(mine, *trials.operator(operator), manifest["strategies"]))
+    for operator in manifest["kernels"]:
+        missing = unfinished(trials, operator)
+        if missing and not partial:
+            raise SessionError(
+                f"the trials of {operator} on {missing[0]} are not finished",
+                where=str(trials.root),
+                hint="resume with the same `kernelassay illusion run` command, or use --partial",
+            )
+        if not missing:
+            mine = table.filter(pa.compute.equal(table["operator"], operator))
+            made.append(_grid(mine, *trials.operator(operator), manifest["strategies"]))
     return made
+
+
+def unfinished(trials: Trials, operator: str) -> list[str]:
+    """The strategies on which an operator's kernels have not all been run."""
+    manifest = trials.session.manifest
+    parts = -(-len(manifest["kernels"][operator]) // PART)
+    return [
+        name
+        for name in manifest["strategies"]
+        if not all(trials.has(operator, name, part) for part in range(parts))
+    ]
 
 
 def _grid(table: pa.Table, op: Op, subjects: Sequence[Subject], order: Sequence[str]) -> Grid:

@@ -259,6 +259,16 @@ ONE_SHAPE = {"one shape, 1e-2": AcceptanceRule(1e-2), "one shape, 1e-4": Accepta
 """What a benchmark does: a few draws at one shape, and ``allclose``."""
 
 
+def _checks_on_mutants(made: Sequence[Grid], proven: Sequence[Bools]) -> list[MutantScore]:
+    """What each of :data:`ONE_SHAPE` detects of mutants."""
+    found = []
+    for check, acceptance in ONE_SHAPE.items():
+        refused = [grid.refused(_always(acceptance), "rounded") for grid in made]
+        score = on_mutants(made, "one_shape", None, refused, proven)
+        found.append(replace(score, strategy=check))
+    return found
+
+
 def _always(rule: AcceptanceRule) -> Callable[[float], AcceptanceRule]:
     return lambda _: rule
 
@@ -332,9 +342,11 @@ def _under(made: Sequence[Grid], names: Sequence[str], rule: Rule) -> tuple[Stra
     return tuple(on_corpus(made, name, fails) for name in names)
 
 
-def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
+def summary(
+    trials: Trials, rule: Rule, budgets: Sequence[int], *, partial: bool = False
+) -> Summary:
     """Score a session. Raises as :func:`grids` and :func:`require_controls`."""
-    made = grids(trials)
+    made = grids(trials, partial=partial)
     require_controls(made)
     names = known(made)
     fails = [grid.fails(rule) for grid in made]
@@ -344,18 +356,22 @@ def summary(trials: Trials, rule: Rule, budgets: Sequence[int]) -> Summary:
     mutated = [at for at, grid in enumerate(made) if grid.of(MUTANT).size]
     mine = [made[at] for at in mutated]
     scores = []
+    theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
     for budget in (*budgets, None) if mine else ():
-        theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
         scores += [on_mutants(mine, name, budget, *theirs) for name in names]
         if budget is not None:
             scores.append(chosen_by_matrix(mine, budget, proof, *theirs))
+    if mine and "one_shape" in names:
+        scores += _checks_on_mutants(mine, theirs[1])
     manifest = trials.session.manifest
+    missing = sorted({*manifest["kernels"]} - {grid.operator for grid in made})
+    left_out = f"; PARTIAL: {', '.join(missing)} left out, not finished" if missing else ""
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     return Summary(
         in_words=(
             f"{manifest['count']} cases of each strategy, seed {manifest['seed']}, on"
             f" {manifest['device']} ({versions}); {rule.reference} reference,"
-            f" non-finite elements {rule.nonfinite}"
+            f" non-finite elements {rule.nonfinite}{left_out}"
         ),
         rule=rule,
         strategies=_under(made, names, rule),

@@ -124,6 +124,13 @@ def test_buckets_of_mutants_close(trials):
         replace(made, witnessed=3).check()
 
 
+def test_the_checks_on_one_shape_are_scored_on_mutants_too(trials):
+    made = scores.summary(trials, Rule(), (1,)).mutants
+    checks = [one for one in made if one.strategy in scores.ONE_SHAPE]
+    assert [one.strategy for one in checks] == list(scores.ONE_SHAPE)
+    assert all(one.budget is None and one.false.count == 0 for one in checks)
+
+
 def test_a_mutant_that_raises_is_detected_by_every_case(trials):
     for one in scores.summary(trials, Rule(), (1,)).mutants:
         assert one.detection == Share(2, 2), one.strategy
@@ -171,6 +178,9 @@ def test_unfinished_trials_are_not_scored(tmp_path, monkeypatch):
     made.path("matmul", "regular", 0).unlink()
     with pytest.raises(SessionError, match="not finished"):
         grids(made)
+    found = scores.summary(made, Rule(), (), partial=True)
+    assert "PARTIAL: matmul left out" in found.in_words
+    assert {one.operator for one in found.strategies[0].kernels} == {SOFTMAX.name, PADDED.name}
 
 
 def test_a_session_of_problems_holds_no_trials(tmp_path):
