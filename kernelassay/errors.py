@@ -97,6 +97,7 @@ class NothingToTestError(KernelassayError):
     exit_code = 4
 
 
+NO_GPU = "is there a GPU (`nvidia-smi`), and a PyTorch built for CUDA? without, run on the CPU"
 _FEW = 16  # so many names are listed where none is near
 
 

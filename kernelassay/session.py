@@ -62,6 +62,8 @@ _HOLDS = {
     TRIALS: ("trials of the fuzz", "kernelassay illusion score"),
 }
 
+ANEW = "it is damaged or was edited: run again into a new directory"
+
 VOLATILE = ("created", "machine", "seconds", "path")
 
 
@@ -169,10 +171,12 @@ class Session:
                 where=str(root),
                 hint="`kernelassay run` makes one; so does `kernelassay illusion run`",
             ) from None
-        except (OSError, ValueError) as error:
-            raise SessionError(f"manifest.json is unreadable: {error}", where=str(root)) from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise SessionError(
+                f"manifest.json is unreadable: {error}", where=str(root), hint=ANEW
+            ) from error
         if not isinstance(manifest, dict):
-            raise SessionError("manifest.json holds no object", where=str(root))
+            raise SessionError("manifest.json holds no object", where=str(root), hint=ANEW)
         if manifest.get("format") != FORMAT:
             raise SessionError(
                 f"session format {manifest.get('format')!r}, this version reads {FORMAT}",
@@ -207,7 +211,7 @@ class Session:
             raise SessionError(
                 "manifest.json does not name the selected problems",
                 where=str(self.root),
-                hint="it is damaged or was edited: run again into a new directory",
+                hint=ANEW,
             )
         return found
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from kernelassay.cli.selection import console, emit_json, json_option
+from kernelassay.cli.selection import NumberRange, console, emit_json, json_option
+from kernelassay.errors import NothingToTestError
 
 if TYPE_CHECKING:
     from kernelassay.illusion.oracle import Rule
@@ -86,6 +87,10 @@ def mutants(
     from kernelassay.illusion.selection import selected
 
     ops = [op for op in selected(kernels, ()) if op.language == "triton" and op.fault is None]
+    if not ops:
+        raise NothingToTestError(
+            "no correct Triton kernel is selected", hint="list them: kernelassay illusion corpus"
+        )
     found = {}
     for op in ops:
         found[op.name] = populate(op, patterns, sample, jobs)
@@ -141,7 +146,7 @@ def mutants(
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.1),
+    type=NumberRange(0.1, 86_400.0),
     default=20.0,
     show_default=True,
     help="Time that one execution has.",
@@ -203,7 +208,7 @@ def _rule_options(command: click.decorators.FC) -> click.decorators.FC:
         ),
         click.option(
             "--scale",
-            type=click.FloatRange(min=0.0, min_open=True),
+            type=NumberRange(0.0, min_open=True),
             default=1.0,
             show_default=True,
             help="Multiplies every operator's tolerance.",

@@ -16,7 +16,7 @@ from typing import Any
 from kernelassay.compile.classify import DISTINCT, STATUSES
 from kernelassay.errors import UsageError
 from kernelassay.illusion.op import Op, text_digest
-from kernelassay.illusion.record import mapping, sequence, text, truth, whole
+from kernelassay.illusion.record import MALFORMED, mapping, sequence, text, truth, whole
 from kernelassay.mutation.engine import Mutant, mutant_id, mutant_text, mutants
 from kernelassay.mutation.rule import Edit
 from kernelassay.session import user_cache, write_whole
@@ -172,7 +172,7 @@ def read(path: Path) -> dict[str, Population]:
         if len({one.kernel for one in found}) < len(found):
             raise ValueError("it has two populations of one kernel")
         return {one.kernel: one for one in found}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *MALFORMED) as error:
         raise UsageError(
             f"is no file of mutants: {type(error).__name__}: {error}",
             where=str(path),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading JSON raises that was damaged, or is of another form."""
+
 
 def mapping(value: Any) -> Mapping[str, Any]:
     """An object."""

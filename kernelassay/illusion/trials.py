@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernelassay.cell import FINDING, flattened, verdict_schema
-from kernelassay.errors import NothingToTestError, SessionError
+from kernelassay.errors import NothingToTestError, SessionError, UsageError
 from kernelassay.execute.execution import Execution
 from kernelassay.illusion.cases import Case
-from kernelassay.illusion.op import Op, op
+from kernelassay.illusion.op import Op, op, text_digest
 from kernelassay.illusion.oracle import QUANTILES, Judgement
-from kernelassay.session import TRIALS, Session, slug, write_table, write_whole
+from kernelassay.illusion.record import MALFORMED, mapping, sequence, text
+from kernelassay.illusion.strategies import named
+from kernelassay.session import ANEW, TRIALS, Session, slug, write_table, write_whole
 
 CONTROL, FAULTY, MUTANT, BENIGN = "control", "faulty", "mutant", "benign"
 VIEWS = ("rounded", "exact")
@@ -112,7 +115,20 @@ class Trials:
     @classmethod
     def open(cls, root: Path) -> Trials:
         """Open for reading. Raises :class:`SessionError` if it holds no trials."""
-        return cls(Session.open(root, TRIALS))
+        session = Session.open(root, TRIALS)
+        try:
+            for kernels in mapping(session.manifest["kernels"]).values():
+                mapping(kernels)
+            named(list(map(text, sequence(session.manifest["strategies"]))))
+            if session.manifest["device"] not in ("cpu", "cuda"):
+                raise ValueError(f"device is {session.manifest['device']!r:.40}")
+        except (KeyError, TypeError, ValueError, UsageError) as error:
+            raise SessionError(
+                f"manifest.json lacks a part, or one has another form: {error}",
+                where=str(root),
+                hint=ANEW,
+            ) from error
+        return cls(session)
 
     def path(self, operator: str, strategy: str, part: int) -> Path:
         """The file of one unit."""
@@ -176,22 +192,34 @@ class Trials:
             write_whole(path, data)
 
     def operator(self, name: str) -> tuple[Op, tuple[Subject, ...]]:
-        """A stored operator and its kernels. Raises :class:`SessionError` if they are damaged."""
-        path = self._operator_path(name)
-        try:
-            record = json.loads(path.read_text())
-            return op(record["operator"]), tuple(Subject(**one) for one in record["kernels"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SessionError(
-                f"is damaged: {error}", where=str(path), hint="run again in a new directory"
-            ) from error
+        """A stored operator and its kernels.
+
+        Raises :class:`SessionError` if they are damaged, or not those of the plan.
+        """
+        with self._reading(name) as record:
+            found = op(record["operator"])
+            subjects = tuple(Subject(**one) for one in record["kernels"])
+            digests = {one.name: text_digest(one.text) for one in subjects}
+            if digests != self.session.manifest["kernels"][name]:
+                raise ValueError("its kernels are not those of manifest.json")
+            return found, subjects
 
     def population(self, name: str) -> list[dict[str, Any]]:
         """All generated mutants of an operator, as :mod:`kernelassay.illusion.population` has."""
-        found: list[dict[str, Any]] = json.loads(self._operator_path(name).read_text())[
-            "population"
-        ]
-        return found
+        with self._reading(name) as record:
+            return [dict(mapping(one)) for one in sequence(record["population"])]
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Mapping[str, Any]]:
+        path = self._operator_path(name)
+        try:
+            yield mapping(json.loads(path.read_bytes()))
+        except (OSError, UsageError, *MALFORMED) as error:
+            raise SessionError(
+                f"is damaged: {type(error).__name__}: {error}",
+                where=str(path),
+                hint="run again in a new directory",
+            ) from error
 
     def _operator_path(self, name: str) -> Path:
         return self.root / "kernels" / f"{slug(name)}.json"

@@ -267,3 +267,61 @@ def test_a_session_of_an_unknown_kind_is_not_read(tmp_path, kind):
     for wanted in (PROBLEMS, TRIALS):
         with pytest.raises(SessionError, match="does not know"):
             Session.open(tmp_path / "s", wanted)
+
+
+@pytest.fixture
+def finished(tmp_path, told):
+    """A finished session of one NumPy kernel."""
+    root = tmp_path / "finished"
+    assert (
+        told(*("illusion", "run", "softmax", "--cases", 1, "--jobs", 1, "--session", root))[0] == 0
+    )
+    return root
+
+
+def edited(path, change):
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(change(record)))
+
+
+NO_OBJECT = (b"", b"[]", b"3", b"\xff", b"[" * 100_000)
+
+
+def test_a_damaged_session_is_told_and_not_scored(finished, told):
+    manifest, kernels = finished / "manifest.json", finished / "kernels" / "softmax.json"
+    (trials,) = finished.glob("trials/*/*.parquet")
+    damage = [(path, data) for path in (manifest, kernels) for data in NO_OBJECT]
+    damage += [(trials, data) for data in (b"", b"PAR1", trials.read_bytes()[:60])]
+    for field in ("kernels", "strategies", "device"):
+        for value in (None, 3, "x" * (field != "device"), [[]], {"softmax": 3}):
+            new = {**json.loads(manifest.read_text()), field: value}
+            damage.append((manifest, json.dumps(new).encode()))
+    for field, value in (("operator", {}), ("kernels", []), ("kernels", [{}]), ("kernels", 3)):
+        new = {**json.loads(kernels.read_text()), field: value}
+        damage.append((kernels, json.dumps(new).encode()))
+    text = kernels.read_text()
+    damage += [(kernels, text.replace(old, "Q").encode()) for old in ('"H"', "def run", "softmax")]
+    for path, data in damage:
+        whole = path.read_bytes()
+        assert data != whole
+        path.write_bytes(data)
+        for command in (("score", finished), ("bundle", finished, "--out", finished / "out")):
+            code, said = told("illusion", *command)
+            assert (code, str(finished) in said, "hint: " in said) == (1, True, True), (data, said)
+        path.write_bytes(whole)
+    assert told("illusion", "score", finished)[0] == 0
+    assert not (finished / "out").exists()
+
+
+def test_bundles_are_not_written_where_nothing_can_be(tmp_path, finished, told):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "below"
+    code, said = told("illusion", "bundle", finished, "--scale", "1e-30", "--out", out)
+    assert code == 1 and "cannot write" in said and str(out) in said
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "softmax_cuda", "softmax_triton_buggy"])
+def test_what_is_no_correct_triton_kernel_has_no_mutants(tmp_path, told, kernel):
+    code, said = told("illusion", "mutants", kernel, "--out", tmp_path / "mutants.json")
+    assert code == 4 and "no correct Triton kernel" in said
+    assert not (tmp_path / "mutants.json").exists()

@@ -9,6 +9,7 @@ from kernelassay.errors import NothingToTestError
 from kernelassay.illusion import bundle_file, campaign
 from kernelassay.illusion.bundles import write_failures
 from kernelassay.illusion.corpus import entries, entry
+from kernelassay.illusion.op import text_digest
 from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.replay import replay
 from kernelassay.illusion.trials import CONTROL, Subject, Trials
@@ -17,7 +18,8 @@ from tests.illusion.benches import NumpyBench
 
 
 def test_a_stored_operator_keeps_the_order_of_its_inputs_and_dimensions(tmp_path):
-    session = Session.create(tmp_path / "s", {"kind": "illusion"})
+    digests = {op.name: {op.name: text_digest(op.text)} for op in entries()}
+    session = Session.create(tmp_path / "s", {"kind": "illusion", "kernels": digests})
     trials = Trials(session)
     try:
         for op in entries():
