@@ -204,6 +204,8 @@ def _problem(name: str, kernelbench: Path | None, level: int | None, shrink: boo
     path = Path(name)
     if path.is_file():
         selected = Selection((), None, level, (path,)).problems()
+    elif path.suffix == ".py" and kernelbench is None:
+        raise UsageError("no such file", where=name, hint="or name a problem, as suite/relu")
     else:
         selected = Selection((name,), kernelbench, level, ()).problems()
     if len(selected) != 1:

@@ -135,6 +135,12 @@ def _bundles(target: Path, device: str | None, as_json: bool) -> None:
         found = [{"file": str(path), **one.to_json()} for path, one in replayed.items()]
         emit_json("replay-bundles", {"bundles": found})
     differing = {path: one for path, one in replayed.items() if one.differences}
+    if len(replayed) > 1 and not as_json:
+        in_bytes = sum("bytes" in one.compared for one in replayed.values())
+        click.echo(
+            f"{len(replayed)} bundles replayed, {in_bytes} of them compared to the byte:"
+            f" {len(replayed) - len(differing)} the same, {len(differing)} differ"
+        )
     if differing:
         path, first = next(iter(differing.items()))
         moved = ", ".join(first.moved)

@@ -208,6 +208,7 @@ def test_a_problem_without_a_fit_input_is_told(file, capsys):
         ((), "needs a candidate and its problem"),
         (("--problem", "relu"), "needs a candidate and its problem"),
         (("{c}", "--problem", "no_such"), "unknown problem"),
+        (("{c}", "--problem", "no_such.py"), "no_such.py: no such file"),
         (("{c}", "--problem", "conv*"), "matches"),
         (("{c}", "--problem", "relu", "--replay", "{c}"), "leave both out"),
         (("--replay", "{c}"), "is no replay file"),
