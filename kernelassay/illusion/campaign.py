@@ -7,13 +7,16 @@ for the kernels: the lane draws inputs, computes references and grades, and no k
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -258,7 +261,16 @@ def _start(plan: Plan, root: Path, stop: Event) -> None:
     global _lane  # noqa: PLW0603  one per process, made by its initializer
     # An interrupt goes to the whole group; the parent alone decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     _lane = Lane(plan, Trials.open(root), stop)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the parent is killed, which leaves nothing else to tell it."""
+    connection.wait([parent])
+    os._exit(1)
 
 
 def _do(unit: Unit) -> None:

@@ -320,6 +320,26 @@ def test_bundles_are_not_written_where_nothing_can_be(tmp_path, finished, told):
     assert code == 1 and "cannot write" in said and str(out) in said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "has no @triton.jit function"),
+        (b"import triton\n@triton.jit\ndef k(x:\n", "does not parse"),
+        (b"import triton\0", "does not parse"),
+        (b"\xef\xbb\xbfimport triton\n", "byte order mark"),
+        (b"# \xe9\nimport triton\n", "no UTF-8 text"),
+        (f"import triton\nx = {'(' * 300}1{')' * 300}\n".encode(), "does not parse"),
+        (f"import triton\nx = {'+'.join('y' * 700)}\n".encode(), "too deep"),
+        (f"import triton\nx = {'+'.join('y' * 5000)}\n".encode(), "too deep"),
+    ],
+)
+def test_a_module_that_is_no_triton_is_told_with_its_file(tmp_path, told, text, said):
+    path = tmp_path / "kernel.py"
+    path.write_bytes(text)
+    code, heard = told("mutants", "--kernel", path)
+    assert code == 1 and said in heard and str(path) in heard and "hint: " in heard
+
+
 @pytest.mark.parametrize("kernel", ["softmax", "softmax_cuda", "softmax_triton_buggy"])
 def test_what_is_no_correct_triton_kernel_has_no_mutants(tmp_path, told, kernel):
     code, said = told("illusion", "mutants", kernel, "--out", tmp_path / "mutants.json")

@@ -1,11 +1,13 @@
 """A campaign of the fuzz: lanes, resumption, interruption, mutants from a file."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +53,41 @@ def test_a_run_resumes_where_it_was_interrupted_and_ends_as_if_it_had_not_been(t
     assert cli.invoke(arguments(cut, *every)) == 0
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert rows(cut) == rows(whole)
+
+
+def descendants(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                child = int(stat.parent.name)
+                found += [child, *descendants(child)]
+    return found
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, sent):
+    session = tmp_path / "session"
+    command = [*COMMAND, *arguments(session, "--strategy", "all", "--cases", "10000")]
+    process = subprocess.Popen(command, start_new_session=True)
+    until = time.monotonic() + 120
+    # The process that multiprocessing tracks resources with, two lanes, and what they run.
+    while len(started := descendants(process.pid)) < 5 and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(sent)
+    process.wait(timeout=60)
+    until = time.monotonic() + 60
+    while any(map(running, started)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(started) >= 5
+    assert not [pid for pid in started if running(pid)]
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_session_of_another_plan_is_not_continued(tmp_path, capsys):
