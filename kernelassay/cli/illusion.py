@@ -66,6 +66,7 @@ def corpus(kernels: tuple[str, ...], files: tuple[Path, ...], as_json: bool) -> 
 
 @illusion.command()
 @_kernels
+@_op_files
 @click.option("--rules", "patterns", multiple=True, help="Rule id, glob or family; repeatable.")
 @click.option("--sample", type=click.IntRange(1), metavar="N", help="At most N mutants per kernel.")
 @click.option(
@@ -77,19 +78,26 @@ def corpus(kernels: tuple[str, ...], files: tuple[Path, ...], as_json: bool) -> 
 @_jobs
 def mutants(
     kernels: tuple[str, ...],
+    files: tuple[Path, ...],
     patterns: tuple[str, ...],
     sample: int | None,
     out: Path,
     jobs: int,
 ) -> None:
-    """Mutate the correct Triton kernels; tell equal ones apart by their compiled code. No GPU."""
+    """Mutate the correct Triton kernels; tell equal ones apart by their compiled code. No GPU.
+
+    KERNEL names may be globs. The file has the kernels that are done so far.
+    """
     from kernelassay.illusion.population import populate, write
     from kernelassay.illusion.selection import selected
 
-    ops = [op for op in selected(kernels, ()) if op.language == "triton" and op.fault is None]
+    chosen = selected(kernels, files)
+    ops = [op for op in chosen if op.language == "triton" and op.fault is None]
     if not ops:
         raise NothingToTestError(
-            "no correct Triton kernel is selected", hint="list them: kernelassay illusion corpus"
+            "no correct kernel in Triton is selected",
+            where=", ".join(op.name for op in chosen),
+            hint="list the kernels: kernelassay illusion corpus",
         )
     found = {}
     for op in ops:

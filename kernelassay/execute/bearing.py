@@ -12,7 +12,6 @@ import select
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -65,11 +64,13 @@ def _bears(fences: Fences, starts: Callable[[], object], scratch: str) -> bool:
     told, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        os.setsid()
-        unshare(fences.namespaces)
-        if os.fork() == 0:
-            _try(fences, starts, scratch, tell)
-        os._exit(0)
+        try:
+            os.setsid()
+            unshare(fences.namespaces)
+            if os.fork() == 0:
+                _try(fences, starts, scratch, tell)
+        finally:  # whatever is raised here is not for whoever called the parent
+            os._exit(0)
     os.close(tell)
     try:
         return _answer(told) == b"+"
@@ -101,7 +102,5 @@ def _try(fences: Fences, starts: Callable[[], object], scratch: str, tell: int) 
 
 def _answer(told: int) -> bytes:
     """What a child tells before it ends, or the time is over."""
-    until = time.monotonic() + SECONDS
-    while select.select([told], [], [], max(0.0, until - time.monotonic()))[0]:
-        return os.read(told, 1)
-    return b""
+    ready, _, _ = select.select([told], [], [], SECONDS)
+    return os.read(told, 1) if ready else b""

@@ -30,6 +30,7 @@ from typing import Any, NoReturn, TypeVar
 
 from kernelassay.errors import KernelassayError, LimitError, ProblemError, UnsupportedError
 from kernelassay.execute.isolation import isolate
+from kernelassay.execute.supervision import signal_name
 
 OUTPUT_LIMIT = 16 << 20  # bytes a child may print before it is ended
 OUTPUT_KEPT = 64 << 10  # bytes of its output that are kept
@@ -279,7 +280,7 @@ def _conclude(child: _Child, ending: str, status: int, limits: _Limits) -> Any:
         raise failed(f"printed more than {OUTPUT_LIMIT >> 20} MB", "remove the output", LimitError)
     if ending == "died":
         code = os.waitstatus_to_exitcode(status)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with {code}"
         # Nothing but the system (or a person) sends SIGKILL: mostly, memory has run out.
         kind = LimitError if code == -signal.SIGKILL else ProblemError
         raise failed(f"the process {how}", "a problem file must not end its process", kind)

@@ -23,6 +23,14 @@ def watched(pid: int, control: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+def signal_name(number: int) -> str:
+    """A signal's name; those between SIGRTMIN and SIGRTMAX have none of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
 def end_descendants() -> None:
     """End all that is left, of a process that adopts orphans: none escapes by a new session."""
     task = Path(f"/proc/self/task/{os.getpid()}/children")

@@ -30,6 +30,7 @@ from kernelassay.execute.messages import (
 )
 from kernelassay.execute.outputs import ended
 from kernelassay.execute.serving import serve
+from kernelassay.execute.supervision import signal_name
 from kernelassay.input_shapes import Small
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
@@ -328,7 +329,7 @@ class Worker:
             if code is None:
                 reason = "it stopped answering"
             elif code < 0:
-                reason = f"signal {signal.Signals(-code).name}"
+                reason = f"signal {signal_name(-code)}"
             else:
                 reason = f"exit code {code}"
         self._losses.lose("silence" if silent else reason)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from kernelassay.host import machine, versions
 from kernelassay.illusion.cases import Case, laid_out
 from kernelassay.illusion.cases import inputs as drawn_inputs
-from kernelassay.illusion.op import Language, Op
+from kernelassay.illusion.op import Language, Op, text_digest
 from kernelassay.illusion.oracle import Failure, Rule
 from kernelassay.illusion.reference import Reference
 from kernelassay.illusion.schema import Schema
@@ -165,7 +165,7 @@ def made(
         kernel=examiner.op.name,
         language=examiner.op.language,
         text=examiner.op.text,
-        reference=examiner.reference,
+        reference=examiner.op.computes,
         schema=examiner.op.schema,
         case=trial.case,
         rule=examiner.rule,
@@ -202,11 +202,6 @@ def about() -> dict[str, str]:
     facts = machine()
     found = versions(("kernelassay", "numpy", "triton", "torch"))
     return {**found, "python": str(facts["python"]), "cpu": str(facts["cpu"])}
-
-
-def text_digest(text: str) -> str:
-    """The digest of a kernel's text."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def content_digest(content: Mapping[str, Any]) -> str:

@@ -18,10 +18,9 @@ from kernelassay.illusion.bundle import (
     Bundle,
     Expected,
     content_digest,
-    text_digest,
 )
 from kernelassay.illusion.cases import Case, case, require_fits
-from kernelassay.illusion.op import Language
+from kernelassay.illusion.op import Language, text_digest
 from kernelassay.illusion.oracle import FAILURES, Rule
 from kernelassay.illusion.oracle import Reference as Comparison
 from kernelassay.illusion.record import mapping, number, text, truth, whole

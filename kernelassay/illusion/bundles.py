@@ -15,11 +15,11 @@ from kernelassay.illusion.cases import case, inputs
 from kernelassay.illusion.grids import Grid, grids
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.oracle import Failure, Rule
-from kernelassay.illusion.trials import CONTROL, FAULTY, Subject, Trials
+from kernelassay.illusion.trials import SHOWN, Subject, Trials
 
 
 def write_failures(trials: Trials, rule: Rule, out: Path, limit: int | None) -> int:
-    """Write a bundle of every failing case of the corpus; how many.
+    """Write a bundle of every failing case of a kernel that is no mutant; how many.
 
     At most ``limit`` cases of a kernel, strategy by strategy. Raises
     :class:`NothingToTestError` if nothing fails.
@@ -30,7 +30,7 @@ def write_failures(trials: Trials, rule: Rule, out: Path, limit: int | None) -> 
             write(out / bundle.name, bundle)
             written += 1
     if not written:
-        raise NothingToTestError("no kernel of the corpus fails", where=str(trials.root))
+        raise NothingToTestError("no kernel fails", where=str(trials.root))
     return written
 
 
@@ -38,7 +38,7 @@ def _of(trials: Trials, grid: Grid, rule: Rule, limit: int | None) -> Iterator[B
     where = trials.session.manifest["device"]
     device = device_of(grid.op.language, where)
     fails = grid.fails(rule)
-    for at in grid.of(CONTROL, FAULTY):
+    for at in grid.of(*SHOWN):
         subject = grid.rows[at]
         wanted = {
             (grid.strategies[column], int(grid.indices[column]))

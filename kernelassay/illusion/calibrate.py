@@ -22,7 +22,6 @@ from kernelassay.illusion.grids import Grid
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.oracle import nearest_rank
 from kernelassay.illusion.trials import CONTROL, FAULTY
-from kernelassay.illusion.values import VALUES
 from kernelassay.oracle import Bools
 from kernelassay.synthesis.folds import half
 
@@ -61,6 +60,8 @@ def _grown(grid: Grid, at: int) -> Floats:
 PUBLISHED = Way("published", _absolute, 0.0)
 SCALED = Way("scaled", _grown, 1.0)
 WAYS = (PUBLISHED, SCALED)
+AS_THEY_STAND = "as they stand"
+"""Names the outcome of no calibration: the operators' own tolerances."""
 
 
 def reduction(op: Op, sizes: Mapping[str, int]) -> int:
@@ -105,7 +106,7 @@ def fitted(grids: Sequence[Grid], way: Way, part: str | None = None) -> list[Cal
     found = []
     for grid in grids:
         for at in grid.of(CONTROL):
-            used = _usable(grid) & ~_in_part(grid, part)
+            used = grid.finite & ~_in_part(grid, part)
             for dtype in dict.fromkeys(grid.columns["dtype"][at]):
                 mine = used & (grid.columns["dtype"][at] == dtype)
                 mine &= _within(grid, at)
@@ -127,7 +128,7 @@ def scored(grids: Sequence[Grid], way: Way | None, *, held_out: bool) -> Outcome
         made = [] if way is None else fitted(grids, way, part)
         by_key = {(one.operator, one.dtype): one for one in made}
         for grid in grids:
-            judged = _usable(grid) & (_in_part(grid, part) if part else True)
+            judged = grid.finite & (_in_part(grid, part) if part else True)
             for at in grid.of(CONTROL, FAULTY):
                 fails = _fails(grid, at, way, by_key)[judged]
                 row = grid.rows[at]
@@ -136,7 +137,7 @@ def scored(grids: Sequence[Grid], way: Way | None, *, held_out: bool) -> Outcome
                 counts[row.role][0] += int(fails.sum())
                 counts[row.role][1] += fails.size
     return Outcome(
-        way="as they stand" if way is None else way.name,
+        way=AS_THEY_STAND if way is None else way.name,
         held_out=held_out,
         recall=Share(*counts[FAULTY]),
         false=Share(*counts[CONTROL]),
@@ -163,10 +164,6 @@ def _fails(
 
 def _within(grid: Grid, at: int) -> Bools:
     return np.asarray(grid.columns["rounded_max_abs"][at] <= grid.columns["tolerance"][at])
-
-
-def _usable(grid: Grid) -> Bools:
-    return np.array([VALUES[name].finite for name in grid.values], bool)
 
 
 def _in_part(grid: Grid, part: str | None) -> Bools:

@@ -6,6 +6,7 @@ for the kernels: the lane draws inputs, computes references and grades, and no k
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -13,16 +14,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from threading import Thread
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from kernelassay.cell import INFRASTRUCTURE, TIMEOUT
 from kernelassay.errors import DeviceError
+from kernelassay.execute.confinement import die_with_parent
 from kernelassay.execute.execution import Bench, Execution
 from kernelassay.host import machine, versions
 from kernelassay.illusion.benches import RUNS, bench_for
@@ -212,7 +212,7 @@ class Lane:
                 return None
             arrays = inputs(case, op.schema)
             digested = output_digest(arrays)
-            expected = op.expected(arrays, dict(case.sizes))
+            expected = op.expected(arrays, case.sizes)
             for subject in unit.subjects:
                 execution = self._execution(op, subject, arrays, timeouts)
                 judged = judge(execution, expected, op, case.dtype)
@@ -261,16 +261,13 @@ def _start(plan: Plan, root: Path, stop: Event) -> None:
     global _lane  # noqa: PLW0603  one per process, made by its initializer
     # An interrupt goes to the whole group; the parent alone decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A lane that is left would wait for work: it holds the other end of its own queue.
+    die_with_parent()
     parent = multiprocessing.parent_process()
-    assert parent is not None
-    Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    if parent is None or os.getppid() != parent.pid:
+        os._exit(1)
     _lane = Lane(plan, Trials.open(root), stop)
-
-
-def _end_with(parent: int) -> None:
-    """End this process when the parent is killed, which leaves nothing else to tell it."""
-    connection.wait([parent])
-    os._exit(1)
+    atexit.register(_lane.close)
 
 
 def _do(unit: Unit) -> None:

@@ -9,7 +9,6 @@ contiguous arrays, so inputs of other strides are copied first.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -27,6 +26,7 @@ from kernelassay.errors import (
     unknown_name,
 )
 from kernelassay.execute.execution import RAISED, Execution
+from kernelassay.execute.supervision import signal_name
 from kernelassay.execute.toolbox import AnyImage, CpuToolbox
 from kernelassay.execute.worker import context, end
 from kernelassay.kernel import BuildFailure
@@ -188,7 +188,7 @@ class CudaTwinBench:
         self.close()
         if code is None:
             return "it stopped answering"
-        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
 
 
 def _toolbox(device: Device) -> CpuToolbox | CudaToolbox:

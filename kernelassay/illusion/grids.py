@@ -15,7 +15,7 @@ from kernelassay.errors import SessionError
 from kernelassay.illusion.campaign import PART
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.oracle import Reference, Rule
-from kernelassay.illusion.trials import BENIGN, CONTROL, Subject, Trials
+from kernelassay.illusion.trials import BENIGN, CONTROL, MUTANT, Subject, Trials
 from kernelassay.illusion.values import VALUES
 from kernelassay.oracle import AcceptanceRule, Bools
 
@@ -45,6 +45,21 @@ class Grid:
         """The rows of some roles."""
         return np.array([at for at, row in enumerate(self.rows) if row.role in roles], np.int64)
 
+    @property
+    def correct(self) -> Bools:
+        """Which kernels are known to be correct. Shape [kernels]."""
+        return np.array([row.role in (CONTROL, BENIGN) for row in self.rows], bool)
+
+    @property
+    def mutants(self) -> Bools:
+        """Which kernels are mutants. Shape [kernels]."""
+        return np.array([row.role == MUTANT for row in self.rows], bool)
+
+    @property
+    def finite(self) -> Bools:
+        """Which cases draw finite values only. Shape [cases]."""
+        return np.array([VALUES[name].finite for name in self.values], bool)
+
     def first(self, name: str, budget: int | None) -> NDArray[np.int64]:
         """The columns of a strategy's first ``budget`` cases (``None``: of all)."""
         mine = np.array([one == name for one in self.strategies], bool)
@@ -73,9 +88,7 @@ class Grid:
 
     def fair(self, rule: Rule) -> Bools:
         """The cases that can prove a kernel wrong: finite by intent, and the control passes."""
-        finite = np.array([VALUES[name].finite for name in self.values], bool)
-        correct = self.of(CONTROL, BENIGN)
-        return np.asarray(finite & ~self.fails(rule)[correct].any(axis=0))
+        return np.asarray(self.finite & ~self.fails(rule)[self.correct].any(axis=0))
 
 
 def grids(trials: Trials, *, partial: bool = False) -> list[Grid]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernelassay.errors import ProblemError, UsageError
 from kernelassay.illusion.reference import Reference
-from kernelassay.illusion.schema import Schema
+from kernelassay.illusion.schema import Dims, Schema
 
 Language = Literal["numpy", "triton", "cuda"]
 
@@ -65,19 +65,17 @@ class Op:
 
     @property
     def computes(self) -> Reference:
-        """What the output should be."""
+        """What computes what the output should be."""
         return Reference(self.reference, self.reference_text)
 
-    def expected(
-        self, inputs: Sequence[NDArray[Any]], sizes: Mapping[str, int]
-    ) -> NDArray[np.float64]:
-        """The output for inputs, in float64.
+    def expected(self, inputs: Sequence[NDArray[Any]], sizes: Dims) -> NDArray[np.float64]:
+        """What the output should be, for inputs of these sizes.
 
-        Raises :class:`ProblemError` if it cannot be computed, or has another shape than the schema
-        says for these sizes of its dimensions.
+        Raises :class:`ProblemError` if the reference cannot be computed or has another shape than
+        the schema's output.
         """
         found = self.computes(inputs)
-        shape = self.schema.shape("output", sizes)
+        shape = self.schema.shape("output", dict(sizes))
         if found.shape != shape:
             raise ProblemError(
                 f"the reference gives the shape {list(found.shape)}, not {list(shape)}",
@@ -98,7 +96,7 @@ class Op:
 
 def text_digest(text: str) -> str:
     """Names a kernel's text."""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def op(record: Mapping[str, Any]) -> Op:

@@ -143,7 +143,7 @@ def _tolerances(path: Path, data: Mapping[str, Any]) -> dict[str, float]:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and 0.0 <= value <= sys.float_info.max):
             raise UsageError(
-                f"tolerances.{dtype} is no number of at least 0: {value!r:.40}",
+                f"tolerances.{dtype} is no finite number of at least 0: {value!r:.40}",
                 where=str(path),
                 hint=_TOLERANCES,
             )

@@ -106,8 +106,7 @@ def populate(op: Op, patterns: Sequence[str], sample: int | None, jobs: int) -> 
     from kernelassay.compile.triton.calls import representative_calls
     from kernelassay.compile.triton.classify import classify
     from kernelassay.mutation.catalogue import select
-    from kernelassay.mutation.triton.benign import BENIGN
-    from kernelassay.mutation.triton.catalogue import RULES
+    from kernelassay.mutation.triton.catalogue import BENIGN, RULES
     from kernelassay.population import sampled
 
     rules = select(patterns, RULES) if patterns else RULES

@@ -33,7 +33,7 @@ class Replayed:
             return ""
         if self.device != self.bundle.device:
             return f"it failed on {self.bundle.device} and runs on {self.device}"
-        return "they differed between two executions when it was written"
+        return "they may differ from one execution to the next"
 
     @property
     def moved(self) -> dict[str, tuple[str, str]]:

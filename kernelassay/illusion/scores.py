@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelassay.analysis.score import Share, bootstrap
+from kernelassay.cell import OK
 from kernelassay.errors import ControlError, NothingToTestError
 from kernelassay.illusion.grids import Grid, grids
 from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.strategies import strategy
-from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, Trials
+from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, SHOWN, Trials
 from kernelassay.oracle import AcceptanceRule, Bools, Nonfinite
 from kernelassay.synthesis.cover import greedy
 from kernelassay.synthesis.folds import half
@@ -54,7 +55,7 @@ def on_corpus(made: Sequence[Grid], name: str, fails: Sequence[Bools]) -> Strate
     kernels = []
     for grid, failed in zip(made, fails, strict=True):
         columns = grid.first(name, None)
-        for at in grid.of(CONTROL, FAULTY):
+        for at in grid.of(*SHOWN):
             row = grid.rows[at]
             share = Share(int(failed[at, columns].sum()), columns.size)
             kernels.append(KernelScore(row.name, grid.operator, row.role, share))
@@ -105,13 +106,32 @@ class MutantScore:
     band: tuple[float, float] | None
 
 
-def witnessed(grid: Grid, rule: Rule) -> Bools:
-    """Which kernels some fair case proves wrong, under a rule. Shape [kernels].
+PROOF = Rule("matched")
+"""What proves a mutant wrong, whatever rule is scored: a laxer one must not have fewer to find."""
+
+
+def proofs(grid: Grid) -> Bools:
+    """Where a fair case proves a kernel wrong, under :data:`PROOF`. Shape [kernels, cases].
 
     An element that is never written is wrong, whatever a checker makes of it.
     """
-    wrong = grid.fails(rule) | (grid.columns["unwritten"] > 0)
-    return np.asarray(wrong[:, grid.fair(rule)].any(axis=1))
+    wrong = grid.fails(PROOF) | (grid.columns["unwritten"] > 0)
+    return np.asarray(wrong & grid.fair(PROOF))
+
+
+def witnessed(grid: Grid) -> Bools:
+    """Which kernels some fair case proves wrong. Shape [kernels]."""
+    return np.asarray(proofs(grid).any(axis=1))
+
+
+def stops(grid: Grid) -> Counter[str]:
+    """Witnessed mutants that no wrong output proves wrong, by the outcome that first does."""
+    proving, found = proofs(grid), Counter[str]()
+    for at in grid.of(MUTANT):
+        outcomes = grid.columns["outcome"][at][proving[at]]
+        if outcomes.size and not (outcomes == OK).any():
+            found[outcomes[0]] += 1
+    return found
 
 
 def on_mutants(
@@ -123,7 +143,8 @@ def on_mutants(
 ) -> MutantScore:
     """A strategy's score on mutants; ``fails`` and ``proven`` are by operator."""
     chosen = [grid.first(name, budget) for grid in made]
-    return _scored(name, budget, made, chosen, fails, proven)
+    every = [np.ones(len(grid.rows), bool) for grid in made]
+    return _scored(name, budget, made, chosen, fails, proven, every)
 
 
 def _scored(
@@ -133,18 +154,20 @@ def _scored(
     chosen: Sequence[NDArray[np.int64]],
     fails: Sequence[Bools],
     proven: Sequence[Bools],
+    among: Sequence[Bools],
 ) -> MutantScore:
+    """The score of ``chosen`` cases on the kernels that are ``among``, by operator."""
     by_family: dict[str, Share] = {}
     by_operator: dict[str, Share] = {}
     false = []
-    for grid, columns, failed, wrong in zip(made, chosen, fails, proven, strict=True):
+    for grid, columns, failed, wrong, kept in zip(made, chosen, fails, proven, among, strict=True):
         caught = np.asarray(failed[:, columns].any(axis=1))
         for at in grid.of(MUTANT):
-            if wrong[at]:
+            if wrong[at] and kept[at]:
                 one = Share(int(caught[at]), 1)
                 for into, key in ((by_family, grid.rows[at].family), (by_operator, grid.operator)):
                     into[key] = _sum((into.get(key, Share(0, 0)), one))
-        correct = grid.of(CONTROL, BENIGN)
+        correct = np.flatnonzero(grid.correct & kept)
         false.append(Share(int(caught[correct].sum()), correct.size))
     detection = _sum([*by_operator.values()])
     return MutantScore(
@@ -159,34 +182,25 @@ def _scored(
 
 
 def chosen_by_matrix(
-    made: Sequence[Grid],
-    budget: int,
-    rule: Rule,
-    fails: Sequence[Bools],
-    proven: Sequence[Bools],
+    made: Sequence[Grid], budget: int, fails: Sequence[Bools], proven: Sequence[Bools]
 ) -> MutantScore:
-    """Cases chosen per operator on half of its mutants, greedily, scored on the other half.
+    """Cases chosen per operator on half of its kernels, greedily, scored on the other half.
 
-    Halves by the hash of ids, each in turn; from the fair cases of all strategies alone, so that
-    no correct kernel fails on one.
+    Halves by the hash of names, each in turn. Chosen from are the cases of all strategies that are
+    finite by intent and on which no correct kernel of the half learnt from fails.
     """
     halves = []
     for part in ("half 1", "half 2"):
-        kept = [_without(grid, wrong, part) for grid, wrong in zip(made, proven, strict=True)]
-        columns = []
-        for grid, failed, (learnt, _) in zip(made, fails, kept, strict=True):
-            usable = np.flatnonzero(grid.fair(rule))
-            columns.append(usable[list(greedy(failed[learnt][:, usable], budget))])
-        scored = [held for _, held in kept]
-        halves.append(_scored("matrix-chosen", budget, made, columns, fails, scored))
+        columns, held = [], []
+        for grid, failed, wrong in zip(made, fails, proven, strict=True):
+            mine = np.array([half(row.name) == part for row in grid.rows], bool)
+            accused = failed[grid.correct & ~mine].any(axis=0)
+            usable = np.flatnonzero(grid.finite & ~accused)
+            learnt = failed[grid.mutants & wrong & ~mine]
+            columns.append(usable[list(greedy(learnt[:, usable], budget))])
+            held.append(mine)
+        halves.append(_scored("matrix-chosen", budget, made, columns, fails, proven, held))
     return _joined(halves)
-
-
-def _without(grid: Grid, wrong: Bools, part: str) -> tuple[Bools, Bools]:
-    """The witnessed mutants outside a half, to choose on, and those in it, to score on."""
-    mutants = np.array([row.role == MUTANT for row in grid.rows], bool) & wrong
-    held = np.array([half(row.name) == part for row in grid.rows], bool)
-    return mutants & ~held, mutants & held
 
 
 def _joined(halves: Sequence[MutantScore]) -> MutantScore:
@@ -207,15 +221,22 @@ def _joined(halves: Sequence[MutantScore]) -> MutantScore:
     )
 
 
-def require_controls(made: Sequence[Grid], name: str = "default") -> None:
-    """Raise :class:`ControlError` if a control fails on the finite values it was written for."""
-    for grid, failed in ((grid, grid.fails(Rule())) for grid in made):
-        if not grid.of(CONTROL).size:
-            continue
-        bad = failed[grid.of(CONTROL)][:, grid.first(name, None)]
+def require_controls(made: Sequence[Grid]) -> None:
+    """Raise :class:`ControlError` if a control fails on the finite values it was written for.
+
+    These are the cases of the strategy ``default``; where it was not run, those with its values and
+    a dtype of the operator.
+    """
+    for grid in made:
+        columns = grid.first("default", None)
+        if not columns.size:
+            dtypes = np.isin(grid.columns["dtype"][0], grid.op.dtypes)
+            columns = np.flatnonzero(dtypes & np.array([v == "uniform" for v in grid.values]))
+        bad = grid.fails(Rule())[grid.of(CONTROL)][:, columns]
         if bad.any():
             raise ControlError(
-                f"the correct kernel fails on {int(bad.sum())} cases of {name}",
+                f"the correct kernel fails on {int(bad.sum())} of {columns.size} cases with the"
+                " values it was written for",
                 where=grid.operator,
                 hint="no score is given; its text, device or tolerance is at fault: `kernelassay"
                 " illusion bundle` keeps the failing cases, `kernelassay replay` tells what is"
@@ -282,7 +303,7 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
             if not columns.size:
                 return {}
             refused = grid.refused(_always(acceptance), "rounded")
-            for at in grid.of(CONTROL, FAULTY):
+            for at in grid.of(*SHOWN):
                 rejected = bool(refused[at, columns].any())
                 found.setdefault(check, {})[grid.rows[at].name] = rejected
     return found
@@ -292,7 +313,8 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
 class Buckets:
     """Every generated mutant is in exactly one bucket.
 
-    ``flagged`` ones have a sanitizer finding and no wrong output.
+    ``flagged`` ones have a sanitizer finding and no wrong output. ``stopped`` counts those of the
+    witnessed that have no output wherever they are proven wrong, by how their first run ended.
     """
 
     generated: int
@@ -303,19 +325,23 @@ class Buckets:
     witnessed: int
     flagged: int
     unobserved: int
+    stopped: Mapping[str, int]
 
     def check(self) -> None:
         """Raises ``AssertionError`` if the buckets do not close."""
         named = self.stillborn + self.equivalent + self.duplicate + self.distinct
         assert self.generated == named, self
         assert self.distinct == self.witnessed + self.flagged + self.unobserved, self
+        assert sum(self.stopped.values()) <= self.witnessed, self
 
 
 def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Buckets:
     """The buckets of all mutants of a session."""
     counts: Counter[str] = Counter()
+    stopped: Counter[str] = Counter()
     for grid, wrong in zip(made, proven, strict=True):
         counts.update(str(one["status"]) for one in trials.population(grid.operator))
+        stopped.update(stops(grid))
         flagged = np.asarray(grid.columns["flagged"].any(axis=1))
         for at in grid.of(MUTANT):
             unproven = "flagged" if flagged[at] else "unobserved"
@@ -327,6 +353,7 @@ def buckets(trials: Trials, made: Sequence[Grid], proven: Sequence[Bools]) -> Bu
         witnessed=counts["witnessed"],
         flagged=counts["flagged"],
         unobserved=counts["unobserved"],
+        stopped=dict(sorted(stopped.items())),
     )
     found.check()
     return found
@@ -350,8 +377,7 @@ def summary(
     require_controls(made)
     names = known(made)
     fails = [grid.fails(rule) for grid in made]
-    proof = Rule("matched", rule.reference, rule.scale)
-    proven = [witnessed(grid, proof) for grid in made]
+    proven = [witnessed(grid) for grid in made]
     others = [name for name in NONFINITE if name != rule.nonfinite]
     mutated = [at for at, grid in enumerate(made) if grid.of(MUTANT).size]
     mine = [made[at] for at in mutated]
@@ -360,23 +386,24 @@ def summary(
     for budget in (*budgets, None) if mine else ():
         scores += [on_mutants(mine, name, budget, *theirs) for name in names]
         if budget is not None:
-            scores.append(chosen_by_matrix(mine, budget, proof, *theirs))
+            scores.append(chosen_by_matrix(mine, budget, *theirs))
     if mine and "one_shape" in names:
         scores += _checks_on_mutants(mine, theirs[1])
     manifest = trials.session.manifest
     missing = sorted({*manifest["kernels"]} - {grid.operator for grid in made})
     left_out = f"; PARTIAL: {', '.join(missing)} left out, not finished" if missing else ""
+    scale = "" if rule.scale == 1.0 else f", {rule.scale:g} times the tolerances"
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     return Summary(
         in_words=(
             f"{manifest['count']} cases of each strategy, seed {manifest['seed']}, on"
             f" {manifest['device']} ({versions}); {rule.reference} reference,"
-            f" non-finite elements {rule.nonfinite}{left_out}"
+            f" non-finite elements {rule.nonfinite}{scale}{left_out}"
         ),
         rule=rule,
         strategies=_under(made, names, rule),
         others={other: _under(made, names, replace(rule, nonfinite=other)) for other in others},
         one_shape=one_shape(made),
         mutants=tuple(scores),
-        buckets=buckets(trials, mine, [proven[at] for at in mutated]),
+        buckets=buckets(trials, made, proven),
     )

@@ -13,19 +13,19 @@ from kernelassay.illusion.corpus.cuda_twins import twins
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.op_file import read
 from kernelassay.illusion.population import Population
-from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, Subject
+from kernelassay.illusion.trials import BENIGN, CONTROL, FAULTY, MUTANT, OWN, Subject
 
 
 def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
     """Kernels by name or glob, then the operators of files; the published corpus for neither.
 
     Beside the 26 published ones there are the extras and the CUDA twins, for those who name them.
-    An unknown name raises ``UsageError``, as do a file that is no operator and two of one name:
-    what is stored of them goes by it.
+    An unknown name raises ``UsageError``, as does a file that is no operator or has the name of
+    another kernel.
     """
     if not names and not files:
         return [*entries()]
-    known = {op.name: op for op in (*entries(), *extras(), *twins())}
+    known = _known()
     chosen: dict[str, Op] = {}
     for name in names:
         matching = {n: op for n, op in known.items() if fnmatchcase(n, name)}
@@ -36,12 +36,16 @@ def selected(names: Sequence[str], files: Sequence[Path]) -> list[Op]:
         op = read(path)
         if op.name in chosen:
             raise UsageError(
-                f"a second operator is called {op.name!r}",
+                f"there is another kernel {op.name}",
                 where=str(path),
-                hint='give it another name, by a line like name = "my_softmax"',
+                hint='give the file another name, or write name = "..." in it',
             )
         chosen[op.name] = op
     return [*chosen.values()]
+
+
+def _known() -> dict[str, Op]:
+    return {op.name: op for op in (*entries(), *extras(), *twins())}
 
 
 def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Group, ...]:
@@ -56,12 +60,13 @@ def groups(ops: Sequence[Op], populations: Mapping[str, Population]) -> tuple[Gr
 
 
 def _group(op: Op, population: Population | None) -> Group:
-    own = Subject(op.name, FAULTY if op.fault else CONTROL, op.text)
     if population is None:
-        return Group(op, (own,))
+        role = CONTROL if _known().get(op.name) == op else OWN
+        return Group(op, (Subject(op.name, FAULTY if op.fault else role, op.text),))
     population.require_of(op)
     others = [
         Subject(one.id, BENIGN if one.benign else MUTANT, text, one.rule, one.family)
         for one, text in population.to_run(op.text)
     ]
-    return Group(op, (own, *others), population.records())
+    control = Subject(op.name, CONTROL, op.text)
+    return Group(op, (control, *others), population.records())

@@ -15,7 +15,6 @@ from kernelassay.execute.execution import Bench, Execution
 from kernelassay.illusion.cases import Case, inputs
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.oracle import Failure, Judgement, Rule, judge
-from kernelassay.illusion.reference import Reference
 from kernelassay.oracle import first_wrong
 
 
@@ -43,11 +42,6 @@ class Examiner:
     op: Op
     rule: Rule
 
-    @property
-    def reference(self) -> Reference:
-        """What the kernel should compute."""
-        return self.op.computes
-
     def run(self, bench: Bench, case: Case, given: Sequence[NDArray[Any]] | None = None) -> Trial:
         """Execute the kernel on a case, or on ``given`` arrays in its place, and judge it.
 
@@ -55,7 +49,7 @@ class Examiner:
         kernel.
         """
         arrays = tuple(inputs(case, self.op.schema) if given is None else given)
-        reference = self.op.expected(arrays, dict(case.sizes))
+        reference = self.op.expected(arrays, case.sizes)
         execution = bench.run(self.op.text, arrays)
         if execution.outcome == cell.INFRASTRUCTURE:
             raise DeviceError(

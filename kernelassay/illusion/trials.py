@@ -30,7 +30,9 @@ from kernelassay.illusion.record import MALFORMED, mapping, sequence, text
 from kernelassay.illusion.strategies import named
 from kernelassay.session import ANEW, TRIALS, Session, slug, write_table, write_whole
 
-CONTROL, FAULTY, MUTANT, BENIGN = "control", "faulty", "mutant", "benign"
+CONTROL, FAULTY, MUTANT, BENIGN, OWN = "control", "faulty", "mutant", "benign", "own"
+SHOWN = (CONTROL, FAULTY, OWN)
+"""Roles of kernels that are no variants of another text."""
 VIEWS = ("rounded", "exact")
 _SPREAD = ("magnitude", "mean_abs", "mean_rel", "mean_ulp")
 
@@ -57,6 +59,9 @@ SCHEMA = pa.schema(
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A kernel under the fuzz: a control, its faulty twin, a mutant or a correct variant of it.
+
+    One of the user's own is none of these, as nobody knows whether it is right; where mutants of it
+    are run, it is their control.
 
     ``rule`` and ``family`` are those of a mutation rule, else "".
     """
@@ -180,15 +185,34 @@ class Trials:
     def write_operator(
         self, operator: Op, subjects: Sequence[Subject], population: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Store an operator, its kernels, and all its mutants with what became of them; once."""
+        """Store an operator, its kernels, and all its mutants with what became of them; once.
+
+        Raises :class:`SessionError` if another operator of this name is stored, whose trials the
+        session has, or one with other kernels.
+        """
         record = {
             "operator": asdict(operator),
             "kernels": [asdict(one) for one in subjects],
             "population": list(population),
         }
-        data = json.dumps(record, indent=1).encode()  # the order of dimensions counts
         path = self._operator_path(operator.name)
-        if not path.exists() or path.read_bytes() != data:
+        data = json.dumps(record, indent=1).encode()  # the order of dimensions counts
+        if not path.exists():
+            write_whole(path, data)
+            return
+        with self._reading(operator.name) as stored:
+            changed = [
+                part
+                for part in ("operator", "kernels")
+                if json.dumps(stored[part]) != json.dumps(record[part])
+            ]
+        if changed:
+            raise SessionError(
+                f"holds trials of another operator {operator.name}: its {changed[0]} changed",
+                where=str(path),
+                hint="run again in a new directory",
+            )
+        if path.read_bytes() != data:
             write_whole(path, data)
 
     def operator(self, name: str) -> tuple[Op, tuple[Subject, ...]]:

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelassay.analysis.score import Share
-from kernelassay.illusion.calibrate import Calibrated, Outcome
+from kernelassay.illusion.calibrate import AS_THEY_STAND, Calibrated, Outcome
 from kernelassay.illusion.op import Op
 from kernelassay.illusion.scores import MutantScore, StrategyScore, Summary, interval
-from kernelassay.illusion.trials import CONTROL, FAULTY
+from kernelassay.illusion.trials import CONTROL, FAULTY, OWN
 from kernelassay.mutation.rule import FAMILIES
 from kernelassay.report.tables import percent
 
@@ -25,6 +25,9 @@ PUBLISHED = {
     "adversarial": ("79/80", "120/128"),
 }
 """Failing cases of faulty kernels and of controls of arXiv 2606.27396 (eight cases a kernel)."""
+
+
+MARKS = {CONTROL: "", FAULTY: " (faulty)", OWN: " (your own)"}
 
 
 def print_corpus(console: Console, ops: Sequence[Op]) -> None:
@@ -61,7 +64,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     if summary.strategies:
         _kernels(console, summary)
         _strategies(console, summary)
-    if summary.mutants:
+    if summary.buckets.generated:
         _mutants(console, summary)
 
 
@@ -75,8 +78,7 @@ def _kernels(console: Console, summary: Summary) -> None:
         shares = [one.kernels[at].fails for one in summary.strategies]
         cells = [f"{100 * (share.rate or 0):.0f}" for share in shares]
         checks = [_verdict(rejected[kernel.name]) for rejected in summary.one_shape.values()]
-        mark = "" if kernel.role == CONTROL else " (faulty)"
-        table.add_row(kernel.name + mark, *cells, *checks)
+        table.add_row(kernel.name + MARKS[kernel.role], *cells, *checks)
     console.print(table)
     for name, rejected in summary.one_shape.items():
         missed = [
@@ -85,10 +87,10 @@ def _kernels(console: Console, summary: Summary) -> None:
             if k.role == FAULTY and not rejected[k.name]
         ]
         total = sum(k.role == FAULTY for k in summary.strategies[0].kernels)
-        console.print(
-            f"{name}: accepts {len(missed)} of {total} faulty kernels ({', '.join(missed) or '-'})",
-            soft_wrap=True,
-        )
+        which = ", ".join(missed) or "-"
+        if total:
+            line = f"{name}: accepts {len(missed)} of {total} faulty kernels ({which})"
+            console.print(line, soft_wrap=True)
 
 
 def _verdict(rejected: bool) -> str:
@@ -128,6 +130,9 @@ def _mutants(console: Console, summary: Summary) -> None:
         f" + {made.unobserved} unobserved",
         soft_wrap=True,
     )
+    if made.stopped:
+        ends = ", ".join(f"{number} {outcome}" for outcome, number in made.stopped.items())
+        console.print(f"witnessed without an output: {ends}", soft_wrap=True)
     table = Table(title="Witnessed mutants detected, by budget of cases", title_justify="left")
     table.add_column("strategy")
     for column in ("cases", "detected", "band of the missed share", "correct kernels rejected"):
@@ -174,6 +179,6 @@ def print_calibration(
         table.add_column(column, justify="right")
     for one in outcomes:
         fitted_on = "held out" if one.held_out else "those fitted to"
-        where = "all" if one.way == "as it stands" else fitted_on
+        where = "all" if one.way == AS_THEY_STAND else fitted_on
         table.add_row(one.way, where, ranged(one.recall), ranged(one.false))
     console.print(table)

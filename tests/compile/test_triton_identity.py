@@ -14,6 +14,7 @@ from kernelassay.compile.triton import worker as processes
 from kernelassay.compile.triton.lower import compile_error, normalised
 from kernelassay.compile.triton.worker import Code, TritonWorker
 from kernelassay.errors import (
+    DeviceError,
     KernelSyntaxError,
     ToolchainError,
     UnsupportedError,
@@ -505,3 +506,16 @@ def test_a_compile_error_is_one_line_from_the_innermost_place():
     assert compile_error(RuntimeError("PassManager failed\nmore")) == (
         "error: RuntimeError: PassManager failed"
     )
+
+
+@needs_triton
+def test_a_compiling_process_that_is_lost_is_the_doing_of_no_text():
+    worker = TritonWorker()
+    try:
+        assert worker.machine_code("no ttir", "{}", 60.0).error
+        worker._process.kill()
+        worker._process.wait()
+        with pytest.raises(DeviceError, match="was lost"):
+            worker.machine_code("no ttir", "{}", 60.0)
+    finally:
+        worker.close()

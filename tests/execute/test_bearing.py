@@ -44,6 +44,16 @@ def test_what_never_starts_is_put_behind_none():
     assert bearable("def starts(): os._exit(1)") == Fences(0, False)
 
 
+def test_a_trial_that_cannot_begin_ends_where_it_was_started():
+    failing = (
+        "from kernelassay.execute import bearing\n"
+        "def starts(): pass\n"
+        "def unshare(namespaces): raise OSError\n"
+        "bearing.unshare = unshare"
+    )
+    assert bearable(failing) == Fences(0, False)
+
+
 @pytest.mark.parametrize(("folder", "opened"), [("/dev/shm", ("/dev",)), ("/tmp", None)])
 def test_folders_are_opened_that_are_written_to(folder, opened):
     if not os.access(folder, os.W_OK):

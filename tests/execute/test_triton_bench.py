@@ -508,6 +508,23 @@ def test_what_does_not_end_is_ended(hasty, program):
     assert ran_well(hasty)
 
 
+@pytest.mark.parametrize(
+    ("code", "outcome", "says"),
+    [
+        (-9, cell.INFRASTRUCTURE, "SIGKILL"),
+        (-40, cell.CRASH, "SIG40"),
+        (None, cell.CRASH, "lost"),
+    ],
+)
+def test_a_process_that_is_killed_says_nothing_of_the_text(monkeypatch, code, outcome, says):
+    with TritonBench("numpy") as bench:
+        with monkeypatch.context() as patch:
+            patch.setattr(bench, "_end", lambda patience=0.0: code)
+            found = bench._died()
+        assert (found.outcome, found.output) == (outcome, None)
+        assert says in found.detail
+
+
 def test_a_child_that_a_text_forks_does_not_answer_for_it(bench):
     forking = "import os\ndef run(x):\n    return x + (os.fork() == 0)"
     for _ in range(3):

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from kernelassay import cli
+from kernelassay.illusion import population
+from kernelassay.illusion.corpus import entry
 from kernelassay.illusion.trials import Trials
 
 ROWS = ("softmax", "softmax_llm_buggy", "matmul")
@@ -55,39 +57,41 @@ def test_a_run_resumes_where_it_was_interrupted_and_ends_as_if_it_had_not_been(t
     assert rows(cut) == rows(whole)
 
 
-def descendants(pid):
+def test_a_run_leaves_no_folder_of_its_workers(tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    done = subprocess.run([*COMMAND, *arguments(tmp_path / "session")], check=False)
+    assert done.returncode == 0
+    assert [*scratch.iterdir()] == []
+
+
+def test_lanes_end_with_a_run_that_is_killed(tmp_path):
+    marked = {**os.environ, "KERNELASSAY_TEST_RUN": str(tmp_path)}
+    more = ("--cases", "100000")
+    process = subprocess.Popen([*COMMAND, *arguments(tmp_path / "session"), *more], env=marked)
+    _until(lambda: len(_with(marked)) >= 4)  # the run, two lanes, what starts processes
+    process.kill()
+    process.wait()
+    _until(lambda: not _with(marked))
+
+
+def _with(environment):
+    """The processes that have inherited a mark."""
+    mark = f"KERNELASSAY_TEST_RUN={environment['KERNELASSAY_TEST_RUN']}".encode()
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                child = int(stat.parent.name)
-                found += [child, *descendants(child)]
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(path)
     return found
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, sent):
-    session = tmp_path / "session"
-    command = [*COMMAND, *arguments(session, "--strategy", "all", "--cases", "10000")]
-    process = subprocess.Popen(command, start_new_session=True)
-    until = time.monotonic() + 120
-    # The process that multiprocessing tracks resources with, two lanes, and what they run.
-    while len(started := descendants(process.pid)) < 5 and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(sent)
-    process.wait(timeout=60)
+def _until(holds):
     until = time.monotonic() + 60
-    while any(map(running, started)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert len(started) >= 5
-    assert not [pid for pid in started if running(pid)]
-
-
-def running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_session_of_another_plan_is_not_continued(tmp_path, capsys):
@@ -118,6 +122,47 @@ def test_mutants_are_made_run_and_scored_and_their_buckets_close(tmp_path, capsy
     assert found["buckets"]["generated"] == 5
     assert found["buckets"]["distinct"] == sum(one["status"] == "distinct" for one in faults)
     assert {one["strategy"] for one in found["mutants"]} == {"boundary", "matrix-chosen"}
+
+
+def test_without_a_kernel_to_mutate_there_is_no_file(tmp_path, capsys):
+    made = tmp_path / "mutants.json"
+    kernels = ["matmul", "gelu_triton_buggy"]
+    assert cli.invoke(["illusion", "mutants", *kernels, "--out", str(made)]) == 4
+    assert "no correct kernel in Triton" in capsys.readouterr().err
+    assert not made.exists()
+
+
+def test_mutants_of_the_kernels_that_are_done_are_kept(tmp_path, monkeypatch):
+    made = tmp_path / "mutants.json"
+
+    def interrupted(op, *_):
+        if op.name == "silu_triton":
+            raise KeyboardInterrupt
+        return population.Population(op.name, "0" * 16, ())
+
+    monkeypatch.setattr(population, "populate", interrupted)
+    kernels = ["relu_triton", "silu_triton"]
+    assert cli.invoke(["illusion", "mutants", *kernels, "--out", str(made)]) == 130
+    assert [*population.read(made)] == ["relu_triton"]
+
+
+def test_a_users_kernel_has_mutants_and_is_their_control(tmp_path, capsys, triton):
+    text = entry("relu_triton").text
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "mine.toml").write_text(
+        'kernel = "mine.py"\nreference = "relu"\noutput = ["N"]\n'
+        "[dims]\nN = [1, 33]\n[inputs]\nx = ['N']\n"
+    )
+    made, op = str(tmp_path / "mutants.json"), ["--op", str(tmp_path / "mine.toml")]
+    assert cli.invoke(["illusion", "mutants", *op, "--sample", "3", "--out", made]) == 0
+    session = str(tmp_path / "session")
+    run = ["illusion", "run", *op, "--session", session, "--cases", "2", "--jobs", "1"]
+    assert cli.invoke([*run, "--mutants", made]) == 0
+    capsys.readouterr()
+    assert cli.invoke(["illusion", "score", session, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    assert found["buckets"]["generated"] == 3
+    assert [one["role"] for one in found["strategies"][0]["kernels"]] == ["control"]
 
 
 def test_mutants_of_another_text_are_refused(tmp_path, capsys):

@@ -1,8 +1,11 @@
 """An operator of the user's own is a TOML file; every mistake in it is told."""
 
+import json
+
 import numpy as np
 import pytest
 
+from kernelassay import cli
 from kernelassay.errors import ProblemError, UsageError
 from kernelassay.illusion import bundle_file
 from kernelassay.illusion.bundle import write
@@ -127,9 +130,10 @@ def a_case(op, index):
         ('["float32", "float16"]', "[]", "dtypes is empty"),
         ('["float32", "float16"]', '["float32", "float32"]', "names one twice"),
         ("float32 = 1e-5", "float64 = 1e-5", "unknown dtype 'float64'"),
-        ("float32 = 1e-5", "float32 = -1", "tolerances.float32 is no number of at least 0: -1"),
-        ("float32 = 1e-5", "float32 = nan", "tolerances.float32 is no number of at least 0: nan"),
-        ("float32 = 1e-5", "float32 = true", "tolerances.float32 is no number"),
+        ("float32 = 1e-5", "float32 = -1", "float32 is no finite number of at least 0: -1"),
+        ("float32 = 1e-5", "float32 = nan", "float32 is no finite number of at least 0: nan"),
+        ("float32 = 1e-5", "float32 = inf", "float32 is no finite number of at least 0: inf"),
+        ("float32 = 1e-5", "float32 = true", "tolerances.float32 is no finite number"),
         ('dtypes = ["float32", "float16"]', "tolerances = 1", "is no TOML"),
     ],
 )
@@ -202,8 +206,38 @@ def test_what_goes_wrong_in_a_reference_is_told_and_does_no_harm(text, said):
     assert caught.value.where == "own.py"
 
 
-def test_a_reference_of_another_shape_than_the_output_is_told(folder):
+def test_a_reference_of_another_shape_than_the_output_is_told(folder, capsys):
     (folder / "reference.py").write_text("def reference(x, weight): return x[0]\n")
     op = read_from(folder, TOML)
     with pytest.raises(ProblemError, match=r"gives the shape \[\d+\], not \[\d, \d+\]"):
         Examiner(op, Rule()).run(NumpyBench(forks=False), a_case(op, 0))
+    run = ["illusion", "run", "--op", str(folder / "op.toml"), "--cases", "1", "--jobs", "1"]
+    assert cli.invoke([*run, "--session", str(folder / "session")]) == 1
+    assert "the reference gives the shape" in capsys.readouterr().err
+
+
+def test_two_kernels_of_one_name_are_told(folder, capsys):
+    read_from(folder, TOML.replace('"scaled"', '"softmax"'))
+    run = ["illusion", "run", "--op", str(folder / "op.toml"), "--session", str(folder / "s")]
+    for more in (["softmax"], ["--op", str(folder / "op.toml")]):
+        assert cli.invoke([*run, *more]) == 1
+        assert "another kernel softmax" in capsys.readouterr().err
+
+
+def test_a_users_kernel_that_is_wrong_has_its_score(folder, capsys):
+    read_from(folder, TOML)
+    session = ["--session", str(folder / "session")]
+    named = ["--strategy", "default", "--strategy", "one_shape", "--cases", "6", "--jobs", "1"]
+    assert cli.invoke(["illusion", "run", "--op", str(folder / "op.toml"), *session, *named]) == 0
+    assert cli.invoke(["illusion", "score", session[1], "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    (kernel,) = data["strategies"][0]["kernels"]
+    assert (kernel["name"], kernel["role"]) == ("scaled", "own")
+    assert 0 < kernel["fails"]["count"] < kernel["fails"]["total"] == 6
+    assert data["strategies"][0]["false"]["total"] == 0
+    assert data["one_shape"] == {check: {"scaled": False} for check in data["one_shape"]}
+    assert cli.invoke(["illusion", "score", session[1]]) == 0
+    assert "scaled (your own)" in capsys.readouterr().out
+    out = folder / "bundles"
+    assert cli.invoke(["illusion", "bundle", session[1], "--out", str(out)]) == 0
+    assert len([*out.iterdir()]) == kernel["fails"]["count"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from kernelassay.analysis.score import Share
 from kernelassay.errors import ControlError, SessionError
@@ -15,6 +16,7 @@ from kernelassay.illusion.grids import grids
 from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.strategies import PUBLISHED
 from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, Subject, Trials
+from kernelassay.report.illusion import print_calibration
 from kernelassay.session import Session
 from tests.illusion.benches import NumpyBench
 
@@ -120,6 +122,7 @@ def test_buckets_of_mutants_close(trials):
     made = found.buckets
     assert (made.generated, made.stillborn, made.distinct) == (4, 1, 3)
     assert (made.witnessed, made.unobserved) == (2, 1)
+    assert made.stopped == {"raised": 1}
     with pytest.raises(AssertionError):
         replace(made, witnessed=3).check()
 
@@ -146,13 +149,38 @@ def test_more_cases_never_detect_less_nor_reject_less(trials):
             assert few.false.count <= more.false.count
 
 
-def test_cases_that_the_matrix_chooses_reject_no_correct_kernel(trials):
+def test_cases_that_the_matrix_chooses_are_scored_on_every_kernel_once(trials):
     made = scores.summary(trials, Rule(), (1, 2)).mutants
     chosen = [one for one in made if one.strategy == "matrix-chosen"]
     assert [one.budget for one in chosen] == [1, 2]
     for one in chosen:
-        assert one.false.count == 0
+        assert one.false == Share(0, 1)
         assert one.detection.total == 2
+
+
+def test_a_laxer_rule_has_no_fewer_mutants_to_find(trials):
+    for rule in (Rule(scale=1e6), Rule("ignored"), Rule(reference="exact")):
+        for one in scores.summary(trials, rule, (2,)).mutants:
+            assert one.detection.total == 2, (rule, one.strategy)
+    lax = scores.summary(trials, Rule(scale=1e6), ()).mutants
+    assert {one.detection.count for one in lax if one.strategy in STRATEGIES[:2]} == {1}
+
+
+def test_checks_on_one_shape_are_scored_on_mutants_by_their_own_tolerance(trials):
+    found = scores.summary(trials, Rule(scale=1e6), (1,)).mutants
+    checks = [one for one in found if one.strategy in scores.ONE_SHAPE]
+    assert len(checks) == len(scores.ONE_SHAPE)
+    for one in checks:
+        assert (one.detection, one.false) == (Share(2, 2), Share(0, 1))
+
+
+def test_mutants_of_a_kernel_that_has_no_distinct_one_are_counted(tmp_path, monkeypatch):
+    wanted = plan()
+    softmax = replace(wanted.groups[0], population=({"id": "gone", "status": "equivalent"},))
+    groups = (softmax, *wanted.groups[1:])
+    made = filled(tmp_path / "session", replace(wanted, groups=groups), monkeypatch)
+    found = scores.summary(made, Rule(), ()).buckets
+    assert (found.generated, found.equivalent, found.distinct) == (5, 1, 3)
 
 
 def test_failures_shrink_as_the_tolerance_grows(trials):
@@ -168,6 +196,15 @@ def test_a_control_that_fails_takes_the_score_away(tmp_path, monkeypatch):
     wanted = plan()
     bad = replace(wanted.groups[0].subjects[0], text="def run(x):\n    return x\n")
     groups = (replace(wanted.groups[0], subjects=(bad,)), *wanted.groups[1:])
+    made = filled(tmp_path / "session", replace(wanted, groups=groups), monkeypatch)
+    with pytest.raises(ControlError, match="softmax"):
+        scores.summary(made, Rule(), ())
+
+
+def test_a_control_must_be_right_without_the_default_strategy_too(tmp_path, monkeypatch):
+    wanted = replace(plan(), strategies=("regular",))
+    bad = replace(wanted.groups[0].subjects[0], text="def run(x):\n    return x\n")
+    groups = (replace(wanted.groups[0], subjects=(bad,)),)
     made = filled(tmp_path / "session", replace(wanted, groups=groups), monkeypatch)
     with pytest.raises(ControlError, match="softmax"):
         scores.summary(made, Rule(), ())
@@ -218,6 +255,16 @@ def test_calibrated_tolerances_find_no_less_and_pay_for_it(trials):
         held = calibrate.scored(made, way, held_out=True)
         assert held.recall.total == after.recall.total
         assert held.false.total == after.false.total
+
+
+def test_a_report_names_what_tolerances_as_they_stand_are_scored_on(trials, capsys):
+    made = grids(trials)
+    outcomes = [calibrate.scored(made, None, held_out=False)]
+    outcomes += [calibrate.scored(made, calibrate.PUBLISHED, held_out=h) for h in (False, True)]
+    print_calibration(Console(width=200), [], outcomes)
+    lines = capsys.readouterr().out.splitlines()
+    for way, scored in zip(outcomes, ("all", "those fitted to", "held out"), strict=True):
+        assert any(way.way in line and scored in line for line in lines)
 
 
 def test_rounding_to_the_dtype_is_no_failure_of_a_scaled_tolerance(trials):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelassay.errors import NothingToTestError
+from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.illusion import bundle_file, campaign
 from kernelassay.illusion.bundles import write_failures
 from kernelassay.illusion.corpus import entries, entry
@@ -16,10 +16,14 @@ from kernelassay.illusion.trials import CONTROL, Subject, Trials
 from kernelassay.session import Session
 from tests.illusion.benches import NumpyBench
 
+MANIFEST = {
+    "kind": "illusion",
+    "kernels": {op.name: {op.name: text_digest(op.text)} for op in entries()},
+}
+
 
 def test_a_stored_operator_keeps_the_order_of_its_inputs_and_dimensions(tmp_path):
-    digests = {op.name: {op.name: text_digest(op.text)} for op in entries()}
-    session = Session.create(tmp_path / "s", {"kind": "illusion", "kernels": digests})
+    session = Session.create(tmp_path / "s", MANIFEST)
     trials = Trials(session)
     try:
         for op in entries():
@@ -29,6 +33,39 @@ def test_a_stored_operator_keeps_the_order_of_its_inputs_and_dimensions(tmp_path
             # Mappings are equal in any order; arguments are given by position.
             assert list(back.schema.inputs) == list(op.schema.inputs)
             assert list(back.schema.dims) == list(op.schema.dims)
+    finally:
+        session.close()
+
+
+def test_trials_of_one_operator_are_not_continued_with_another_of_its_name(tmp_path):
+    op = entry("matmul")
+    other = replace(op.schema, dims={**op.schema.dims, "K": (5,)})
+    turned = replace(op.schema, inputs=dict(reversed(op.schema.inputs.items())))
+    changes = {"schema": other, "tolerances": {"float32": 0.5}, "reference": "softmax"}
+    session = Session.create(tmp_path / "s", MANIFEST)
+    try:
+        trials = Trials(session)
+        trials.write_operator(op, (Subject(op.name, CONTROL, op.text),), ())
+        trials.write_operator(op, (Subject(op.name, CONTROL, op.text),), ())
+        for name, value in (*changes.items(), ("schema", turned)):
+            changed = replace(op, **{name: value})
+            with pytest.raises(SessionError, match="another operator matmul"):
+                trials.write_operator(changed, (Subject(op.name, CONTROL, op.text),), ())
+        assert trials.operator("matmul")[0] == op
+    finally:
+        session.close()
+
+
+def test_a_damaged_operator_is_named(tmp_path):
+    session = Session.create(tmp_path / "s", MANIFEST)
+    try:
+        trials = Trials(session)
+        op = entry("matmul")
+        trials.write_operator(op, (Subject(op.name, CONTROL, op.text),), ())
+        for text in ("{", "[]", '{"operator": {}, "kernels": [], "population": []}'):
+            (tmp_path / "s" / "kernels" / "matmul.json").write_text(text)
+            with pytest.raises(SessionError, match="is damaged"):
+                trials.operator("matmul")
     finally:
         session.close()
 

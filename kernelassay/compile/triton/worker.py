@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kernelassay.compile.triton.calls import Call, TensorSpec
-from kernelassay.compile.worker import Worker, answer_all
-from kernelassay.errors import LimitError, ProblemError, ToolchainError
+from kernelassay.compile.worker import Worker, WorkerDiedError, answer_all
+from kernelassay.errors import DeviceError, LimitError, ProblemError, ToolchainError
 
 MEMORY_BYTES = 8 << 30
 _ASK_SECONDS = 24 * 3600.0  # the process keeps the limits itself
@@ -78,6 +78,19 @@ class TritonWorker(Worker):
     """One process that records and compiles."""
 
     SERVES: ClassVar[str] = "kernelassay.compile.triton.worker"
+
+    def ask(self, request: Any, seconds: float) -> Any:
+        """As :meth:`Worker.ask`. Raises :class:`DeviceError` if the process is lost.
+
+        Texts are recorded and compiled in forks of it, so that is the doing of none.
+        """
+        try:
+            return super().ask(request, seconds)
+        except WorkerDiedError as death:
+            raise DeviceError(
+                f"a process that compiles was lost: {death.reason}",
+                hint="run the same command again: what was compiled is kept",
+            ) from death
 
     def record(
         self, text: str, calls: Sequence[Call], every: bool, seconds: float

@@ -35,6 +35,7 @@ from kernelassay.execute.cuda.options import CudaOptions
 from kernelassay.execute.cuda.sharing import BEAT_SECONDS, SHARES, Locks, Room, shares_of
 from kernelassay.execute.messages import Beat, Measure
 from kernelassay.execute.outputs import ended
+from kernelassay.execute.supervision import signal_name
 from kernelassay.inputs import InputSpec
 from kernelassay.problem import Problem
 from kernelassay.substrate.lowering import MAX_BLOCKS
@@ -391,5 +392,5 @@ class Child:
             _, status = os.waitpid(self._pid, 0)
             self._pid = 0
             code = os.waitstatus_to_exitcode(status)
-            return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
         return "it was ended"

@@ -28,6 +28,7 @@ from kernelassay.errors import DeviceError, ToolchainError, UnsupportedError
 from kernelassay.execute import wire
 from kernelassay.execute.execution import RAISED, WRONG_OUTPUT, Execution
 from kernelassay.execute.sandbox import OUTPUT_LIMIT
+from kernelassay.execute.supervision import signal_name
 from kernelassay.execute.triton.nursery import START_SECONDS, nursery
 from kernelassay.execute.triton.options import Device, Options
 from kernelassay.kernel import Finding
@@ -244,13 +245,14 @@ class TritonBench:
         if code is None:
             how = "was lost"
         elif code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
+            how = f"was ended by {signal_name(-code)}"
         else:
             how = f"exited with {code}"
         last = self._last.decode(errors="replace").strip().rpartition("\n")[2][:300]
         said = f"; its last output was: {last}" if last else ""
-        # Nothing but the system, or a person, sends SIGKILL: mostly, memory has run out.
-        outcome = cell.OUT_OF_MEMORY if code == -signal.SIGKILL else cell.CRASH
+        # Its own limits raise within it. SIGKILL comes from outside (a person, the system that has
+        # no memory left), and says nothing of the text.
+        outcome = cell.INFRASTRUCTURE if code == -signal.SIGKILL else cell.CRASH
         return Execution(outcome, f"{cell.ENDED}it {how}{said}", None)
 
 

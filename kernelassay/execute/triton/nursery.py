@@ -171,8 +171,6 @@ def _warm(device: Device) -> None:
         from kernelassay.execute.triton.interpreter import self_test
 
         self_test()
-    else:
-        pass
 
 
 def _bearable(visible: str | None) -> confinement.Fences:
@@ -196,7 +194,6 @@ def _supervise(
     visible: str | None,
 ) -> NoReturn:
     """Run a worker until it ends or control closes; say how it ended when nothing is left of it."""
-    code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
