@@ -97,11 +97,20 @@ class NothingToTestError(KernelassayError):
     exit_code = 4
 
 
+NO_GPU = "is there a GPU (`nvidia-smi`), and a PyTorch built for CUDA? without, run on the CPU"
+_FEW = 16  # so many names are listed where none is near
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for an unknown ``name`` of some ``kind``, with the nearest known names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if not near:
         near = [candidate for candidate in names if name.lower() in candidate.lower()][:3]
-    hint = f"did you mean {', '.join(near)}?" if near else f"there are {len(names)}; list them"
+    if near:
+        hint = f"did you mean {', '.join(near)}?"
+    elif len(names) <= _FEW:
+        hint = f"known: {', '.join(names)}" if names else "none is known here"
+    else:
+        hint = f"there are {len(names)}; list them"
     return UsageError(f"unknown {kind} {name!r}", hint=hint)

@@ -20,6 +20,7 @@ means: do what is missing. Two runs of one plan have the same :meth:`Session.dig
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -54,6 +55,15 @@ INPUT_FIELDS = {
 SINCE = {"cells": "rows", "protocols": None, "scale": "own", "sample": None, "benign": None}
 """What a manifest means that was written before it told these fields."""
 
+PROBLEMS, TRIALS = "problems", "illusion"
+"""What a manifest's ``kind`` may be; without one it is :data:`PROBLEMS`."""
+_HOLDS = {
+    PROBLEMS: ("a kill matrix of problems", "kernelassay audit"),
+    TRIALS: ("trials of the fuzz", "kernelassay illusion score"),
+}
+
+ANEW = "it is damaged or was edited: run again into a new directory"
+
 VOLATILE = ("created", "machine", "seconds", "path")
 
 
@@ -79,7 +89,8 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         partial.rename(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise _disk_error(path, error) from error
 
 
@@ -122,7 +133,7 @@ class Session:
         wanted = {"format": FORMAT, **SINCE, **manifest}
         if path.exists():
             try:
-                session = cls.open(root)
+                session = cls._read(root)
                 _require_same_plan(root, session.manifest, wanted)
             except SessionError:
                 lock.close()
@@ -133,8 +144,24 @@ class Session:
         return cls(root, wanted, lock)
 
     @classmethod
-    def open(cls, root: Path) -> Session:
-        """Open for reading. Raises :class:`SessionError` if it is none, or of another version."""
+    def open(cls, root: Path, kind: str = PROBLEMS) -> Session:
+        """Open for reading.
+
+        Raises :class:`SessionError` if it is none, of another version, or of another ``kind``.
+        """
+        session = cls._read(root)
+        found = str(session.manifest.get("kind", PROBLEMS))
+        if found != kind:
+            holds, reader = _HOLDS.get(found, (f"what this version does not know ({found!r})", ""))
+            raise SessionError(
+                f"holds {holds}, not {_HOLDS[kind][0]}",
+                where=str(root),
+                hint=f"`{reader}` reads it" if reader else "use the version that wrote it",
+            )
+        return session
+
+    @classmethod
+    def _read(cls, root: Path) -> Session:
         path = root / "manifest.json"
         try:
             manifest = json.loads(path.read_text())
@@ -142,12 +169,14 @@ class Session:
             raise SessionError(
                 "not a session directory (no manifest.json)",
                 where=str(root),
-                hint="`kernelassay run` makes one; its path is printed at the end of a run",
+                hint="`kernelassay run` makes one; so does `kernelassay illusion run`",
             ) from None
-        except (OSError, ValueError) as error:
-            raise SessionError(f"manifest.json is unreadable: {error}", where=str(root)) from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise SessionError(
+                f"manifest.json is unreadable: {error}", where=str(root), hint=ANEW
+            ) from error
         if not isinstance(manifest, dict):
-            raise SessionError("manifest.json holds no object", where=str(root))
+            raise SessionError("manifest.json holds no object", where=str(root), hint=ANEW)
         if manifest.get("format") != FORMAT:
             raise SessionError(
                 f"session format {manifest.get('format')!r}, this version reads {FORMAT}",
@@ -182,7 +211,7 @@ class Session:
             raise SessionError(
                 "manifest.json does not name the selected problems",
                 where=str(self.root),
-                hint="it is damaged or was edited: run again into a new directory",
+                hint=ANEW,
             )
         return found
 
@@ -481,7 +510,9 @@ def _disk_error(path: Path, error: OSError) -> SessionError:
             where=str(path),
             hint="free some space and start the run again with the same command",
         )
-    return SessionError(f"cannot write: {error.strerror}", where=str(path))
+    return SessionError(
+        f"cannot write: {error.strerror}", where=str(path), hint="name a place that can be written"
+    )
 
 
 def inputs_of(plan: Mapping[str, Any], *, valid_only: bool = True) -> Iterable[dict[str, Any]]:

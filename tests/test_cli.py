@@ -206,6 +206,8 @@ def test_vacuity_tells_whether_a_copy_passes_and_where_noise_means_nothing(capsy
         ("vacuity", "suite/relu", "--tolerance", "nan"),
         ("ceiling", "suite/relu", "--up-to", "nan"),
         ("audit", "somewhere", "--fail-under", "nan"),
+        ("illusion", "run", "--seconds", "nan"),
+        ("illusion", "score", "--scale", "nan"),
         ("audit", "somewhere", "--tolerance", "nan"),
         ("compare", "somewhere", "--protocol", "kernelbench", "--sweep", "--at", "nan"),
     ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from kernelassay.cli.selection import console, emit_json, json_option
+from kernelassay.cli.selection import NumberRange, console, emit_json, json_option
 from kernelassay.errors import NothingToTestError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def mutants(
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.1),
+    type=NumberRange(0.1, 86_400.0),
     default=20.0,
     show_default=True,
     help="Time that one execution has.",
@@ -216,7 +216,7 @@ def _rule_options(command: click.decorators.FC) -> click.decorators.FC:
         ),
         click.option(
             "--scale",
-            type=click.FloatRange(min=0.0, min_open=True),
+            type=NumberRange(0.0, min_open=True),
             default=1.0,
             show_default=True,
             help="Multiplies every operator's tolerance.",
@@ -360,13 +360,12 @@ def shrink(
             )
     finally:
         bench.close()
-    written = write(out, smallest.bundle) if out else None
     if as_json:
         emit_json("illusion-shrunk", smallest.to_json())
     else:
         click.echo(smallest.describe())
-    if written:
-        click.echo(f"written to {written}", err=True)
+    if out:  # after the rest: what was found must not be lost if it cannot be written
+        click.echo(f"written to {write(out, smallest.bundle)}", err=True)
 
 
 COMMANDS = (illusion,)

@@ -20,7 +20,7 @@ from kernelassay.cli.selection import (
     selected_rules,
     style_option,
 )
-from kernelassay.errors import UsageError, unknown_name
+from kernelassay.errors import KernelSyntaxError, UnsupportedError, UsageError, unknown_name
 
 
 @click.command()
@@ -225,9 +225,15 @@ def mutants(
             continue
         listed: list[dict[str, Any]] = []
         for call, style, text in texts:
-            found = generate(
-                text, problem=problem, call=call, style=style, rules=chosen, language=language
-            )
+            try:
+                found = generate(
+                    text, problem=problem, call=call, style=style, rules=chosen, language=language
+                )
+            except (KernelSyntaxError, UnsupportedError) as error:
+                if kernel is None:
+                    raise
+                place = f"{kernel}: {error.where}" if error.where else str(kernel)
+                raise type(error)(error.what, where=place, hint=error.hint) from error
             for mutant in found.mutants:
                 listed.append(
                     {

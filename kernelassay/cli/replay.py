@@ -13,6 +13,7 @@ from kernelassay.illusion.benches import DEVICES
 
 if TYPE_CHECKING:
     from kernelassay.illusion.replay import Replayed
+    from kernelassay.session import Session
 
 
 @click.command()
@@ -47,17 +48,20 @@ def replay(
     or what `kernelassay check --replay-file` wrote; of a DIR it is every bundle in it. Of a bundle,
     the inputs, the output's bytes and the verdict must be the same; exit code 2: they are not.
     """
+    from kernelassay.session import Session
+
     of_a_cell = candidate is not None or problem is not None
     if of_a_cell and device is not None:
         raise UsageError("--device is for bundles", hint="a cell runs on its session's executor")
     if of_a_cell or (target / "manifest.json").exists():
+        store = Session.open(target)
         if candidate is None or input_id is None:
             raise UsageError(
                 "needs a mutant and an input",
                 where=str(target),
                 hint="kernelassay replay SESSION MUTANT INPUT; `explain` names both",
             )
-        _cell(target, candidate, input_id, problem, kernelbench, as_json)
+        _cell(store, candidate, input_id, problem, kernelbench, as_json)
     elif target.is_file() and _is_check(target):
         if device is not None:
             raise UsageError("--device is for bundles", hint="a check runs where it ran")
@@ -67,7 +71,7 @@ def replay(
 
 
 def _cell(
-    session: Path,
+    session: Session,
     candidate: str,
     input_id: str,
     problem: str | None,
@@ -75,9 +79,8 @@ def _cell(
     as_json: bool,
 ) -> None:
     from kernelassay.replay import replay_cell
-    from kernelassay.session import Session
 
-    result = replay_cell(Session.open(session), candidate, input_id, problem, kernelbench)
+    result = replay_cell(session, candidate, input_id, problem, kernelbench)
     if as_json:
         emit_json("replay", result.to_json())
     else:

@@ -23,12 +23,10 @@ from kernelassay.illusion.cases import Case, case, require_fits
 from kernelassay.illusion.op import Language, text_digest
 from kernelassay.illusion.oracle import FAILURES, Rule
 from kernelassay.illusion.oracle import Reference as Comparison
+from kernelassay.illusion.record import mapping, number, text, truth, whole
 from kernelassay.illusion.reference import Reference
-from kernelassay.illusion.schema import Schema
+from kernelassay.illusion.schema import ELEMENTS, Schema
 from kernelassay.oracle import LADDER, Nonfinite, Verdict
-
-ELEMENTS = 1 << 31
-"""More elements than this, all tensors together, no case has that was ever run."""
 
 _HINT = "write it again, by the command that wrote it"
 
@@ -112,59 +110,59 @@ def _below(where: str, place: str) -> str:
 
 
 def _bundle(data: Mapping[str, Any], where: str) -> Bundle:
-    kernel, given = _map(data["kernel"]), _map(data["inputs"])
+    kernel, given = mapping(data["kernel"]), mapping(data["inputs"])
     language: Language = _one_of("language", kernel["language"], get_args(Language))
     device = _one_of("device", data["device"], DEVICES)
     require_runs(language, device)
-    reference = _map(data["reference"])
-    text = reference["text"]
-    computes = Reference(_text(reference["name"]), None if text is None else _text(text))
+    reference = mapping(data["reference"])
+    own = reference["text"]
+    computes = Reference(text(reference["name"]), None if own is None else text(own))
     computes.require_known()
-    schema = _schema(_map(data["schema"]))
-    one = case(_case_record(_map(data["case"])))
+    schema = _schema(mapping(data["schema"]))
+    one = case(_case_record(mapping(data["case"])))
     require_fits(one, schema, "case")
     if schema.elements(dict(one.sizes)) > ELEMENTS:
         raise UsageError(f"has more than {ELEMENTS} elements", where="case", hint=_HINT)
-    rule = _map(data["rule"])
+    rule = mapping(data["rule"])
     return Bundle(
-        kernel=_text(kernel["name"]),
+        kernel=text(kernel["name"]),
         language=language,
-        text=_text(kernel["text"]),
+        text=text(kernel["text"]),
         reference=computes,
         schema=schema,
         case=one,
         rule=_rule(rule),
-        tolerance=_number(rule["tolerance"]),
+        tolerance=number(rule["tolerance"]),
         device=device,
-        inputs_digest=_text(given["digest"]),
+        inputs_digest=text(given["digest"]),
         elements=_elements(given, schema, one),
-        explicit=_truth(given["explicit"]),
-        expected=_expected(_map(data["expected"])),
-        about={_text(k): _text(v) for k, v in _map(data["about"]).items()},
+        explicit=truth(given["explicit"]),
+        expected=_expected(mapping(data["expected"])),
+        about={text(k): text(v) for k, v in mapping(data["about"]).items()},
     )
 
 
 def _schema(record: Mapping[str, Any]) -> Schema:
     return Schema(
-        dims={_text(name): tuple(map(_whole, sizes)) for name, sizes in record["dims"]},
-        inputs={_text(name): tuple(map(_text, dims)) for name, dims in record["inputs"]},
-        output=tuple(map(_text, record["output"])),
+        dims={text(name): tuple(map(whole, sizes)) for name, sizes in record["dims"]},
+        inputs={text(name): tuple(map(text, dims)) for name, dims in record["inputs"]},
+        output=tuple(map(text, record["output"])),
     )
 
 
 def _case_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record, its numbers and texts being such; ``case`` would convert them."""
-    sizes = {_text(name): _whole(size) for name, size in record["sizes"]}
-    whole = {name: _whole(record[name]) for name in ("index", "seed")}
-    texts = {name: _text(record[name]) for name in ("strategy", "dtype", "layout", "values")}
-    return {**whole, **texts, "sizes": sizes}
+    sizes = {text(name): whole(size) for name, size in record["sizes"]}
+    numbers = {name: whole(record[name]) for name in ("index", "seed")}
+    texts = {name: text(record[name]) for name in ("strategy", "dtype", "layout", "values")}
+    return {**numbers, **texts, "sizes": sizes}
 
 
 def _rule(record: Mapping[str, Any]) -> Rule:
     return Rule(
         nonfinite=_one_of("treatment of non-finites", record["nonfinite"], get_args(Nonfinite)),
         reference=_one_of("reference of a rule", record["reference"], get_args(Comparison)),
-        scale=_number(record["scale"]),
+        scale=number(record["scale"]),
     )
 
 
@@ -174,7 +172,7 @@ def _elements(record: Mapping[str, Any], schema: Schema, one: Case) -> tuple[byt
         if record["explicit"]:
             raise UsageError("explicit inputs without elements", where="inputs", hint=_HINT)
         return None
-    made = tuple(base64.b64decode(_text(part), validate=True) for part in stored)
+    made = tuple(base64.b64decode(text(part), validate=True) for part in stored)
     width, sizes = {"float32": 4, "float16": 2}[one.dtype], dict(one.sizes)
     wanted = [width * math.prod(schema.shape(name, sizes)) for name in schema.inputs]
     if [len(data) for data in made] != wanted:
@@ -189,11 +187,11 @@ def _elements(record: Mapping[str, Any], schema: Schema, one: Case) -> tuple[byt
 def _expected(record: Mapping[str, Any]) -> Expected:
     verdict = record["verdict"]
     return Expected(
-        outcome=_text(record["outcome"]),
+        outcome=text(record["outcome"]),
         failure=_one_of("failure", record["failure"], FAILURES),
-        output_digest=_text(record["output_digest"]),
-        verdict=None if verdict is None else _verdict(_map(verdict)),
-        deterministic=_truth(record["deterministic"]),
+        output_digest=text(record["output_digest"]),
+        verdict=None if verdict is None else _verdict(mapping(verdict)),
+        deterministic=truth(record["deterministic"]),
     )
 
 
@@ -202,52 +200,19 @@ def _verdict(record: Mapping[str, Any]) -> Verdict:
     for field in fields(Verdict):
         value = record[field.name]
         if field.name == "past":
-            values[field.name] = tuple(map(_whole, value))
+            values[field.name] = tuple(map(whole, value))
             if len(value) != len(LADDER):
                 raise ValueError(f"past has {len(value)} counts, not {len(LADDER)}")
         elif field.name.endswith("_matches"):
-            values[field.name] = _truth(value)
+            values[field.name] = truth(value)
         elif field.name.startswith(("critical", "max")):
-            values[field.name] = _number(value)
+            values[field.name] = number(value)
         else:
-            values[field.name] = _whole(value)
+            values[field.name] = whole(value)
     return Verdict(**values)
 
 
-def _map(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.40} is no object")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r:.40} is no integer")
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r:.40} is neither true nor false")
-    return value
-
-
-def _number(value: Any) -> float:
-    """A number, or the name of one that is not finite."""
-    if value in ("inf", "-inf", "nan"):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r:.40} is no number")
-    return float(value)
-
-
 def _one_of(kind: str, value: Any, known: Any) -> Any:
-    if _text(value) not in known:
+    if text(value) not in known:
         raise unknown_name(kind, value, known)
     return value

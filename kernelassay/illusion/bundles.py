@@ -24,11 +24,10 @@ def write_failures(trials: Trials, rule: Rule, out: Path, limit: int | None) -> 
     At most ``limit`` cases of a kernel, strategy by strategy. Raises
     :class:`NothingToTestError` if nothing fails.
     """
-    out.mkdir(parents=True, exist_ok=True)
     written = 0
     for grid in grids(trials):
         for bundle in _of(trials, grid, rule, limit):
-            write(out, bundle)
+            write(out / bundle.name, bundle)
             written += 1
     if not written:
         raise NothingToTestError("no kernel fails", where=str(trials.root))

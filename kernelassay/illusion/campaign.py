@@ -30,9 +30,9 @@ from kernelassay.illusion.cases import inputs
 from kernelassay.illusion.op import Language, Op, text_digest
 from kernelassay.illusion.oracle import judge
 from kernelassay.illusion.strategies import strategy
-from kernelassay.illusion.trials import BENIGN, KIND, MUTANT, Subject, Trials, row
+from kernelassay.illusion.trials import BENIGN, MUTANT, Subject, Trials, row
 from kernelassay.oracle import output_digest
-from kernelassay.session import Session
+from kernelassay.session import TRIALS, Session
 
 Where = Literal["cpu", "cuda"]
 
@@ -75,7 +75,7 @@ class Plan:
             for group in self.groups
         }
         return {
-            "kind": KIND,
+            "kind": TRIALS,
             "kernels": kernels,
             "strategies": list(self.strategies),
             "seed": self.seed,
@@ -112,8 +112,7 @@ def units(plan: Plan) -> list[Unit]:
 
 
 def _elements(unit: Unit) -> int:
-    schema = unit.op.schema
-    return len(unit.subjects) * sum(schema.elements(dict(sizes)) for sizes in schema.every())
+    return len(unit.subjects) * unit.op.schema.all_elements()
 
 
 def run(plan: Plan, root: Path, jobs: int, done: Callable[[Unit, int, int], None]) -> Trials:
@@ -188,7 +187,14 @@ class Lane:
     def do(self, unit: Unit) -> None:
         """Run what a unit lacks and store it, strategy by strategy, until the run ends."""
         for name in _left(self.plan, self.trials, unit):
-            rows = self._rows(unit, name)
+            try:
+                rows = self._rows(unit, name)
+            except MemoryError as error:
+                raise DeviceError(
+                    f"memory ran out: {error}",
+                    where=f"{unit.op.name}, {name}",
+                    hint="what was finished is kept; use fewer --jobs, or smaller sizes",
+                ) from error
             if rows is None:
                 return
             self.trials.write(unit.op.name, name, unit.part, rows)
@@ -268,7 +274,7 @@ def _start(plan: Plan, root: Path, stop: Event) -> None:
     parent = multiprocessing.parent_process()
     if parent is None or os.getppid() != parent.pid:
         os._exit(1)
-    _lane = Lane(plan, Trials(Session.open(root)), stop)
+    _lane = Lane(plan, Trials.open(root), stop)
     atexit.register(_lane.close)
 
 

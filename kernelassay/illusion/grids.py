@@ -112,7 +112,8 @@ def grids(trials: Trials, *, partial: bool = False) -> list[Grid]:
             raise SessionError(
                 f"the trials of {operator} on {missing[0]} are not finished",
                 where=str(trials.root),
-                hint="resume with the same `kernelassay illusion run` command, or use --partial",
+                hint="resume with the same `kernelassay illusion run` command; `score --partial`"
+                " leaves them out",
             )
         if not missing:
             mine = table.filter(pa.compute.equal(table["operator"], operator))

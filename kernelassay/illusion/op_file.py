@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -11,13 +11,14 @@ from kernelassay.errors import UsageError, unknown_name
 from kernelassay.illusion.cases import DTYPES
 from kernelassay.illusion.op import Language, Op
 from kernelassay.illusion.reference import Reference
-from kernelassay.illusion.schema import Schema
+from kernelassay.illusion.schema import ELEMENTS, Schema
 from kernelassay.toml_file import at, read_toml, table, text, texts
 
 FIELDS = (
     *("name", "language", "kernel", "reference"),
     *("dims", "inputs", "output", "dtypes", "tolerances"),
 )
+NAME_LENGTH = 80
 _DIMS = "write [dims] and below it lines like H = [1, 3, 256]"
 _INPUTS = 'write [inputs] and below it lines like x = ["B", "H"]'
 _TOLERANCES = "write [tolerances] and below it lines like float32 = 1e-5"
@@ -38,8 +39,7 @@ def read(path: Path) -> Op:
     )
     reference = _reference(path, text(path, data, "reference"))
     name = text(path, data, "name", path.stem)
-    if not name:
-        raise UsageError("name is empty", where=str(path), hint='name = "softmax"')
+    _require_name(path, name)
     return Op(
         name=name,
         language=language,
@@ -51,6 +51,19 @@ def read(path: Path) -> Op:
         control=name,
         reference_text=reference.text,
     )
+
+
+def _require_name(path: Path, name: str) -> None:
+    """Names stand in tables and, without what a file system does not take, in file names."""
+    hint = 'name = "softmax"'
+    if not name:
+        raise UsageError("name is empty", where=str(path), hint=hint)
+    if len(name) > NAME_LENGTH or not name.isprintable():
+        raise UsageError(
+            f"name is no line of at most {NAME_LENGTH} characters: {name[:NAME_LENGTH]!r}",
+            where=str(path),
+            hint=hint,
+        )
 
 
 def _reference(path: Path, named: str) -> Reference:
@@ -94,7 +107,7 @@ def _schema(path: Path, data: Mapping[str, Any]) -> Schema:
             )
     inputs = table(path, data["inputs"], "inputs", _INPUTS)
     try:
-        return Schema(
+        schema = Schema(
             dims={name: tuple(sizes) for name, sizes in dims.items()},
             inputs={
                 name: texts(path, given, f"inputs.{name}", _INPUTS)
@@ -104,6 +117,13 @@ def _schema(path: Path, data: Mapping[str, Any]) -> Schema:
         )
     except UsageError as error:
         raise error if error.where == str(path) else at(path, error) from None
+    if schema.most_elements() > ELEMENTS:
+        raise UsageError(
+            f"the largest sizes give tensors of {schema.most_elements()} elements",
+            where=str(path),
+            hint=f"at most {ELEMENTS}, all tensors together; give smaller sizes in [dims]",
+        )
+    return schema
 
 
 def _dtypes(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -121,9 +141,9 @@ def _tolerances(path: Path, data: Mapping[str, Any]) -> dict[str, float]:
     for dtype, value in found.items():
         _known(path, "dtype", dtype, DTYPES)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and 0.0 <= value < math.inf):
+        if not (number and 0.0 <= value <= sys.float_info.max):
             raise UsageError(
-                f"tolerances.{dtype} is no finite number of at least 0: {value!r}",
+                f"tolerances.{dtype} is no finite number of at least 0: {value!r:.40}",
                 where=str(path),
                 hint=_TOLERANCES,
             )

@@ -13,14 +13,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelassay.compile.classify import DISTINCT
+from kernelassay.compile.classify import DISTINCT, STATUSES
 from kernelassay.errors import UsageError
 from kernelassay.illusion.op import Op, text_digest
-from kernelassay.mutation.engine import Mutant, mutant_text, mutants
+from kernelassay.illusion.record import MALFORMED, mapping, sequence, text, truth, whole
+from kernelassay.mutation.engine import Mutant, mutant_id, mutant_text, mutants
+from kernelassay.mutation.rule import Edit
 from kernelassay.session import user_cache, write_whole
 
 KIND = "triton-mutants"
 VERSION = 1
+_AGAIN = "make them again with `kernelassay illusion mutants`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,28 @@ class Population:
     mutants: tuple[Mutated, ...]
 
     def require_of(self, op: Op) -> None:
-        """Raise :class:`UsageError` unless these are mutants of the operator's text."""
+        """Raise :class:`UsageError` unless these are, all whole, mutants of the operator's text."""
         if text_digest(op.text) != self.digest:
             raise UsageError(
                 "the mutants are those of another text",
                 where=self.kernel,
-                hint="make them again with `kernelassay illusion mutants`",
+                hint=_AGAIN,
+            )
+        for one in self.mutants:
+            self._require_whole(one, op.text)
+
+    def _require_whole(self, one: Mutated, text: str) -> None:
+        edits = [Edit(*edit) for edit in one.edits]
+        try:
+            named = mutant_id(self.kernel, "", "triton", one.rule, edits)
+            mutant_text(asdict(one), text)
+        except ValueError as error:
+            named, why = "", str(error)
+        else:
+            why = "its rule and edits have another id"
+        if named != one.id:
+            raise UsageError(
+                f"mutant {one.id!r:.20} is damaged: {why:.200}", where=self.kernel, hint=_AGAIN
             )
 
     def to_run(self, text: str) -> Iterator[tuple[Mutated, str]]:
@@ -145,11 +164,14 @@ def write(path: Path, populations: Mapping[str, Population]) -> None:
 def read(path: Path) -> dict[str, Population]:
     """The populations of a file, by kernel. Raises :class:`UsageError` if it holds none."""
     try:
-        record = json.loads(path.read_text())
-        if record["kernelassay"] != KIND or record["version"] != VERSION:
-            raise ValueError(f"it is {record['kernelassay']} {record['version']}")
-        return {one["kernel"]: _population(one) for one in record["populations"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        data = mapping(json.loads(path.read_bytes()))
+        if (data["kernelassay"], data["version"]) != (KIND, VERSION):
+            raise ValueError(f"it is {data['kernelassay']!r:.40} {data['version']!r:.40}")
+        found = [_population(mapping(one)) for one in sequence(data["populations"])]
+        if len({one.kernel for one in found}) < len(found):
+            raise ValueError("it has two populations of one kernel")
+        return {one.kernel: one for one in found}
+    except (OSError, *MALFORMED) as error:
         raise UsageError(
             f"is no file of mutants: {type(error).__name__}: {error}",
             where=str(path),
@@ -158,11 +180,27 @@ def read(path: Path) -> dict[str, Population]:
 
 
 def _population(record: Mapping[str, Any]) -> Population:
-    return Population(
-        kernel=record["kernel"],
-        digest=record["digest"],
-        mutants=tuple(
-            Mutated(**{**one, "edits": tuple((s, e, str(t)) for s, e, t in one["edits"])})
-            for one in record["mutants"]
+    made = tuple(_stored(mapping(one)) for one in sequence(record["mutants"]))
+    if len({one.id for one in made}) < len(made):
+        raise ValueError("it has a mutant twice")
+    return Population(text(record["kernel"]), text(record["digest"]), made)
+
+
+def _stored(record: Mapping[str, Any]) -> Mutated:
+    status = text(record["status"])
+    if status not in STATUSES:
+        raise ValueError(f"{status!r:.40} is no status of a mutant")
+    twin = record["twin"]
+    return Mutated(
+        id=text(record["id"]),
+        rule=text(record["rule"]),
+        family=text(record["family"]),
+        line=whole(record["line"]),
+        edits=tuple(
+            (whole(start), whole(end), text(new)) for start, end, new in sequence(record["edits"])
         ),
+        benign=truth(record["benign"]),
+        status=status,
+        reason=text(record["reason"]),
+        twin=None if twin is None else text(twin),
     )

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from kernelassay.errors import UsageError
+
+RANK = 32
+"""More dimensions a tensor may not have: fewer than NumPy's limit, enough for any operator."""
+ELEMENTS = 1 << 31
+"""More elements than this, all tensors together, no case has that was ever run."""
 
 Dims = tuple[tuple[str, int], ...]
 """A size per dimension, in the schema's order: what a case fixes."""
@@ -22,7 +28,8 @@ class Schema:
     each input tensor, in the order of the operator's arguments, to the names of its dimensions;
     ``output`` names those of the one output. Raises :class:`UsageError` for a tensor with an
     unknown dimension, a dimension without candidates and an operator without inputs. (The original
-    takes both for size 1, which hides a spelling mistake.)
+    takes both for size 1, which hides a spelling mistake.) So for an input that is called
+    "output", and a tensor of more than :data:`RANK` dimensions.
     """
 
     dims: Mapping[str, tuple[int, ...]]
@@ -39,7 +46,17 @@ class Schema:
                     where="schema",
                     hint="give at least one size, all of them integers of at least 1",
                 )
+        if "output" in self.inputs:
+            raise UsageError(
+                "an input is called 'output'", where="schema", hint="give it another name"
+            )
         for tensor, names in (*self.inputs.items(), ("output", self.output)):
+            if len(names) > RANK:
+                raise UsageError(
+                    f"{tensor} has {len(names)} dimensions",
+                    where="schema",
+                    hint=f"a tensor has at most {RANK}",
+                )
             for name in names:
                 if name not in self.dims:
                     raise UsageError(
@@ -64,6 +81,21 @@ class Schema:
     def elements(self, sizes: Mapping[str, int]) -> int:
         """How many elements all tensors have together."""
         return sum(math.prod(self.shape(t, sizes)) for t in (*self.inputs, "output"))
+
+    def all_elements(self) -> int:
+        """The sum of :meth:`elements` over all choices of sizes, without going through them."""
+        total = 0
+        for names in (*self.inputs.values(), self.output):
+            # A dimension that a tensor has k times counts by the k-th powers of its sizes.
+            times = Counter(names)
+            total += math.prod(
+                sum(size ** times[name] for size in sizes) for name, sizes in self.dims.items()
+            )
+        return total
+
+    def most_elements(self) -> int:
+        """Elements of all tensors together where every dimension has its largest size."""
+        return self.elements({name: max(sizes) for name, sizes in self.dims.items()})
 
     def every(self) -> Iterator[Dims]:
         """All choices of sizes, the last dimension running fastest."""

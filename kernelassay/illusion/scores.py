@@ -221,7 +221,9 @@ def require_controls(made: Sequence[Grid]) -> None:
                 f"the correct kernel fails on {int(bad.sum())} of {columns.size} cases with the"
                 " values it was written for",
                 where=grid.operator,
-                hint="its device or its tolerance is at fault; no score is given",
+                hint="no score is given; its text, device or tolerance is at fault: `kernelassay"
+                " illusion bundle` keeps the failing cases, `kernelassay replay` tells what is"
+                " wrong",
             )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernelassay.cell import FINDING, flattened, verdict_schema
-from kernelassay.errors import NothingToTestError, SessionError
+from kernelassay.errors import NothingToTestError, SessionError, UsageError
 from kernelassay.execute.execution import Execution
 from kernelassay.illusion.cases import Case
-from kernelassay.illusion.op import Op, op
+from kernelassay.illusion.op import Op, op, text_digest
 from kernelassay.illusion.oracle import QUANTILES, Judgement
-from kernelassay.session import Session, slug, write_table, write_whole
+from kernelassay.illusion.record import MALFORMED, mapping, sequence, text
+from kernelassay.illusion.strategies import named
+from kernelassay.session import ANEW, TRIALS, Session, slug, write_table, write_whole
 
-KIND = "illusion"
 CONTROL, FAULTY, MUTANT, BENIGN, OWN = "control", "faulty", "mutant", "benign", "own"
 SHOWN = (CONTROL, FAULTY, OWN)
 """Roles of kernels that are no variants of another text."""
@@ -118,13 +120,19 @@ class Trials:
     @classmethod
     def open(cls, root: Path) -> Trials:
         """Open for reading. Raises :class:`SessionError` if it holds no trials."""
-        session = Session.open(root)
-        if session.manifest.get("kind") != KIND:
+        session = Session.open(root, TRIALS)
+        try:
+            for kernels in mapping(session.manifest["kernels"]).values():
+                mapping(kernels)
+            named(list(map(text, sequence(session.manifest["strategies"]))))
+            if session.manifest["device"] not in ("cpu", "cuda"):
+                raise ValueError(f"device is {session.manifest['device']!r:.40}")
+        except (KeyError, TypeError, ValueError, UsageError) as error:
             raise SessionError(
-                "holds a kill matrix of problems, no trials",
+                f"manifest.json lacks a part, or one has another form: {error}",
                 where=str(root),
-                hint="make one with `kernelassay illusion run`; `kernelassay audit` reads this one",
-            )
+                hint=ANEW,
+            ) from error
         return cls(session)
 
     def path(self, operator: str, strategy: str, part: int) -> Path:
@@ -192,45 +200,50 @@ class Trials:
         if not path.exists():
             write_whole(path, data)
             return
-        stored = self._record(operator.name)
-        for part in ("operator", "kernels"):
-            if json.dumps(stored[part]) != json.dumps(record[part]):
-                raise SessionError(
-                    f"holds trials of another operator {operator.name}: its {part} changed",
-                    where=str(path),
-                    hint="run again in a new directory",
-                )
+        with self._reading(operator.name) as stored:
+            changed = [
+                part
+                for part in ("operator", "kernels")
+                if json.dumps(stored[part]) != json.dumps(record[part])
+            ]
+        if changed:
+            raise SessionError(
+                f"holds trials of another operator {operator.name}: its {changed[0]} changed",
+                where=str(path),
+                hint="run again in a new directory",
+            )
         if path.read_bytes() != data:
             write_whole(path, data)
 
     def operator(self, name: str) -> tuple[Op, tuple[Subject, ...]]:
-        """A stored operator and its kernels. Raises :class:`SessionError` if they are damaged."""
-        record = self._record(name)
-        try:
-            return op(record["operator"]), tuple(Subject(**one) for one in record["kernels"])
-        except (KeyError, TypeError) as error:
-            raise self._damaged(name, error) from error
+        """A stored operator and its kernels.
+
+        Raises :class:`SessionError` if they are damaged, or not those of the plan.
+        """
+        with self._reading(name) as record:
+            found = op(record["operator"])
+            subjects = tuple(Subject(**one) for one in record["kernels"])
+            digests = {one.name: text_digest(one.text) for one in subjects}
+            if digests != self.session.manifest["kernels"][name]:
+                raise ValueError("its kernels are not those of manifest.json")
+            return found, subjects
 
     def population(self, name: str) -> list[dict[str, Any]]:
         """All generated mutants of an operator, as :mod:`kernelassay.illusion.population` has."""
-        found: list[dict[str, Any]] = self._record(name)["population"]
-        return found
+        with self._reading(name) as record:
+            return [dict(mapping(one)) for one in sequence(record["population"])]
 
-    def _record(self, name: str) -> dict[str, Any]:
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Mapping[str, Any]]:
+        path = self._operator_path(name)
         try:
-            found = json.loads(self._operator_path(name).read_text())
-        except (OSError, ValueError) as error:
-            raise self._damaged(name, error) from error
-        if not isinstance(found, dict) or not {"operator", "kernels", "population"} <= {*found}:
-            raise self._damaged(name, ValueError("it lacks a part"))
-        return found
-
-    def _damaged(self, name: str, error: Exception) -> SessionError:
-        return SessionError(
-            f"is damaged: {error}",
-            where=str(self._operator_path(name)),
-            hint="run again in a new directory",
-        )
+            yield mapping(json.loads(path.read_bytes()))
+        except (OSError, UsageError, *MALFORMED) as error:
+            raise SessionError(
+                f"is damaged: {type(error).__name__}: {error}",
+                where=str(path),
+                hint="run again in a new directory",
+            ) from error
 
     def _operator_path(self, name: str) -> Path:
         return self.root / "kernels" / f"{slug(name)}.json"

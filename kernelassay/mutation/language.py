@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from kernelassay.errors import ToolchainError, unknown_name
+from kernelassay.errors import KernelSyntaxError, ToolchainError, unknown_name
 from kernelassay.mutation.rule import Rule, Tree
 
 LANGUAGES = ("cuda", "triton")
@@ -25,7 +25,13 @@ def parse(source: str, language: str) -> Tree:
         _need_libcst()
         from kernelassay.mutation.triton.tree import TritonTree
 
-        return TritonTree(source)
+        try:
+            return TritonTree(source)
+        except RecursionError as error:
+            raise KernelSyntaxError(
+                "the module's expressions are too deep",
+                hint="name parts of the longest ones; a sum of hundreds of terms is deep, too",
+            ) from error
     _known(language)
     from kernelassay.mutation.tree import KernelTree
 

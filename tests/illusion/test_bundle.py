@@ -31,6 +31,7 @@ from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.replay import replay
 from kernelassay.illusion.trial import Examiner
 from kernelassay.illusion.values import VALUES
+from kernelassay.session import Session
 from tests.illusion.benches import NumpyBench
 
 FAULTY = entry("softmax_llm_buggy")
@@ -424,8 +425,7 @@ def test_the_command_tells_what_it_cannot_replay(
     (tmp_path / "good.json").write_bytes(BYTES)
     (tmp_path / "foreign.json").write_text('{"schema": "kernelassay/score"}')
     (tmp_path / "empty").mkdir()
-    (tmp_path / "session").mkdir()
-    (tmp_path / "session" / "manifest.json").write_text("{}")
+    Session.create(tmp_path / "session", {"problems": {}}).close()
     monkeypatch.chdir(tmp_path)
     assert invoke(["replay", *arguments]) == code
     found = capsys.readouterr().err

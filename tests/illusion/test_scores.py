@@ -245,7 +245,7 @@ def test_unfinished_trials_are_not_scored(tmp_path, monkeypatch):
 
 def test_a_session_of_problems_holds_no_trials(tmp_path):
     Session.create(tmp_path / "session", {"problems": {}}).close()
-    with pytest.raises(SessionError, match="no trials"):
+    with pytest.raises(SessionError, match="not trials"):
         Trials.open(tmp_path / "session")
 
 

@@ -9,15 +9,21 @@ from kernelassay.errors import NothingToTestError, SessionError
 from kernelassay.illusion import bundle_file, campaign
 from kernelassay.illusion.bundles import write_failures
 from kernelassay.illusion.corpus import entries, entry
+from kernelassay.illusion.op import text_digest
 from kernelassay.illusion.oracle import Rule
 from kernelassay.illusion.replay import replay
 from kernelassay.illusion.trials import CONTROL, Subject, Trials
 from kernelassay.session import Session
 from tests.illusion.benches import NumpyBench
 
+MANIFEST = {
+    "kind": "illusion",
+    "kernels": {op.name: {op.name: text_digest(op.text)} for op in entries()},
+}
+
 
 def test_a_stored_operator_keeps_the_order_of_its_inputs_and_dimensions(tmp_path):
-    session = Session.create(tmp_path / "s", {"kind": "illusion"})
+    session = Session.create(tmp_path / "s", MANIFEST)
     trials = Trials(session)
     try:
         for op in entries():
@@ -36,7 +42,7 @@ def test_trials_of_one_operator_are_not_continued_with_another_of_its_name(tmp_p
     other = replace(op.schema, dims={**op.schema.dims, "K": (5,)})
     turned = replace(op.schema, inputs=dict(reversed(op.schema.inputs.items())))
     changes = {"schema": other, "tolerances": {"float32": 0.5}, "reference": "softmax"}
-    session = Session.create(tmp_path / "s", {"kind": "illusion"})
+    session = Session.create(tmp_path / "s", MANIFEST)
     try:
         trials = Trials(session)
         trials.write_operator(op, (Subject(op.name, CONTROL, op.text),), ())
@@ -51,7 +57,7 @@ def test_trials_of_one_operator_are_not_continued_with_another_of_its_name(tmp_p
 
 
 def test_a_damaged_operator_is_named(tmp_path):
-    session = Session.create(tmp_path / "s", {"kind": "illusion"})
+    session = Session.create(tmp_path / "s", MANIFEST)
     try:
         trials = Trials(session)
         op = entry("matmul")

@@ -22,7 +22,13 @@ import torch
 
 from kernelassay import cell
 from kernelassay.cell import Cell
-from kernelassay.errors import DeviceError, KernelassayError, ProblemError, ToolchainError
+from kernelassay.errors import (
+    NO_GPU,
+    DeviceError,
+    KernelassayError,
+    ProblemError,
+    ToolchainError,
+)
 from kernelassay.execute.bench import Candidate, ProblemBench
 from kernelassay.execute.cuda.bench import CorruptedError, CudaInputBench
 from kernelassay.execute.cuda.device import CudaDevice, Stretch, Survey
@@ -130,7 +136,7 @@ def run_child(
         pipe.send(Ready(device.total_bytes))
     except Exception as error:  # PyTorch and the driver's bindings raise whatever they like
         what = f"{type(error).__name__}: {error}"[:2000]
-        pipe.send(DeviceError(f"the device cannot be used: {what}"))
+        pipe.send(DeviceError(f"the device cannot be used: {what}", hint=NO_GPU))
         return
     held: list[Timed] = []
     locks = Locks.of(gpu)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from kernelassay import cell
-from kernelassay.errors import DeviceError
+from kernelassay.errors import NO_GPU, DeviceError
 from kernelassay.execute.cpu.device import PATTERNS
 from kernelassay.execute.triton.options import SLACK, Options
 from kernelassay.execute.triton.serving import Ran, StoppedError, Timer, causes, said
@@ -205,9 +205,7 @@ class Gpu:
                 raise RuntimeError("it computes wrong sums")
         except Exception as error:  # PyTorch and Triton raise whatever they like
             what = f"{type(error).__name__}: {error}"[:2000]
-            raise DeviceError(
-                f"the GPU cannot be used: {what}", hint="look at nvidia-smi"
-            ) from None
+            raise DeviceError(f"the GPU cannot be used: {what}", hint=NO_GPU) from None
         self._zones = Zones(PATTERNS[options.surroundings])
 
     @contextmanager
