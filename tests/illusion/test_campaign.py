@@ -121,7 +121,11 @@ def test_mutants_are_made_run_and_scored_and_their_buckets_close(tmp_path, capsy
     found = json.loads(capsys.readouterr().out)["data"]
     assert found["buckets"]["generated"] == 5
     assert found["buckets"]["distinct"] == sum(one["status"] == "distinct" for one in faults)
-    assert {one["strategy"] for one in found["mutants"]} == {"boundary", "matrix-chosen"}
+    assert {one["strategy"] for one in found["mutants"]} == {
+        "boundary",
+        "matrix-chosen",
+        "matrix-chosen, by rule",
+    }
 
 
 def test_without_a_kernel_to_mutate_there_is_no_file(tmp_path, capsys):
