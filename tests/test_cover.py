@@ -77,6 +77,15 @@ def test_greed_without_a_limit_ends_when_nothing_is_left_to_hit(instance):
 
 
 @unhurried
+@given(instances(), st.integers(0, COLUMNS))
+def test_rounds_begin_as_greed_does_and_use_the_budget_on_columns_that_hit(instance, budget):
+    hits, _ = instance
+    chosen = cover.in_rounds(hits, budget)
+    first = cover.greedy(hits, budget)
+    assert chosen[: len(first)] == first
+    assert len(set(chosen)) == len(chosen) == min(budget, int(hits.any(axis=0).sum()))
+
+
 @given(instances(), st.integers(1, 3), st.randoms())
 def test_no_choice_depends_on_the_order_of_rows(instance, budget, random):
     hits, costs = instance

@@ -17,7 +17,7 @@ from kernelassay.illusion.strategies import strategy
 from kernelassay.illusion.trials import CONTROL, FAULTY, MUTANT, SHOWN, Subject, Trials
 from kernelassay.illusion.witnesses import Buckets, buckets, witnessed
 from kernelassay.oracle import AcceptanceRule, Bools, Nonfinite
-from kernelassay.synthesis.cover import greedy
+from kernelassay.synthesis.cover import in_rounds
 from kernelassay.synthesis.folds import half
 
 CONFIDENCE = 0.95
@@ -168,6 +168,8 @@ def chosen_by_matrix(
 ) -> MutantScore:
     """Cases chosen per operator on half of its kernels, greedily, scored on the other half.
 
+    In rounds: those that are hit already count again where all are.
+
     Halves by a hash (``how`` is a name of :data:`HELD_OUT`), each in turn. Chosen from are the
     cases of all strategies that are finite by intent and on which no correct kernel of the half
     learnt from fails.
@@ -180,7 +182,7 @@ def chosen_by_matrix(
             accused = failed[grid.correct & ~mine].any(axis=0)
             usable = np.flatnonzero(grid.finite & ~accused)
             learnt = failed[grid.mutants & wrong & ~mine]
-            columns.append(usable[list(greedy(learnt[:, usable], budget))])
+            columns.append(usable[list(in_rounds(learnt[:, usable], budget))])
             held.append(mine)
         halves.append(_scored(how, budget, made, columns, fails, proven, held))
     return _joined(halves)

@@ -32,6 +32,23 @@ def greedy(hits: Bools, budget: int) -> tuple[int, ...]:
     return greedy_expected(hits.astype(float), np.ones(len(hits)), budget)
 
 
+def in_rounds(hits: Bools, budget: int) -> tuple[int, ...]:
+    """At most ``budget`` columns: :func:`greedy`, and once it ends anew with the columns left.
+
+    So rows are hit again and again, as well as so many columns can, by different ones: rows that
+    are not known may be missed by the first of them. Columns that hit no row are never taken.
+    """
+    chosen: list[int] = []
+    left = np.arange(hits.shape[1])
+    while len(chosen) < budget:
+        more = left[list(greedy(hits[:, left], budget - len(chosen)))]
+        if not more.size:
+            break
+        chosen += [int(column) for column in more]
+        left = left[~np.isin(left, more)]
+    return tuple(chosen)
+
+
 def greedy_expected(
     chances: NDArray[np.float64], weights: NDArray[np.float64], budget: int
 ) -> tuple[int, ...]:
