@@ -26,7 +26,7 @@ class Grid:
     """All trials of one operator: kernels x cases, cases strategy by strategy in their order.
 
     ``columns`` has what :data:`trials.SCHEMA` names, with that shape, and whether a run was
-    ``flagged`` by a sanitizer.
+    ``flagged`` by a sanitizer, and whether it ``changes`` an input.
     """
 
     op: Op
@@ -151,12 +151,9 @@ def _grid(table: pa.Table, op: Op, subjects: Sequence[Subject], order: Sequence[
         or pa.types.is_boolean(kind)
         or name in ("failure", "outcome", "output_digest", "dtype", "case", "values", "sizes")
     }
-    columns["flagged"] = _spread(
-        pa.compute.greater(pa.compute.list_value_length(table["findings"]), 0),
-        row_at,
-        case_at,
-        shape,
-    )
+    for name, column in (("flagged", "findings"), ("changes", "changed")):
+        some = pa.compute.greater(pa.compute.list_value_length(table[column]), 0)
+        columns[name] = _spread(some, row_at, case_at, shape)
     return Grid(
         op=op,
         rows=tuple(subjects),

@@ -245,7 +245,8 @@ class Summary:
 
     ``others`` has the strategies' scores under other treatments of non-finite elements, by its
     name; ``one_shape`` says by check, and by kernel of the corpus, whether a check on one shape
-    rejects it.
+    rejects it. ``changing`` are the kernels, mutants apart, that write over an input, which no
+    rule here sees.
     """
 
     in_words: str
@@ -255,6 +256,7 @@ class Summary:
     one_shape: Mapping[str, Mapping[str, bool]]
     mutants: tuple[MutantScore, ...]
     buckets: Buckets
+    changing: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain values."""
@@ -341,4 +343,11 @@ def summary(
         one_shape=one_shape(made),
         mutants=tuple(scores),
         buckets=buckets(trials, made, proven),
+        changing=tuple(name for grid in made for name in _changing(grid)),
     )
+
+
+def _changing(grid: Grid) -> list[str]:
+    """The kernels, mutants apart, that write over an input in some trial."""
+    changes = np.asarray(grid.columns["changes"].any(axis=1))
+    return [grid.rows[at].name for at in grid.of(*SHOWN) if changes[at]]

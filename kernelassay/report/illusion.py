@@ -64,6 +64,9 @@ def print_summary(console: Console, summary: Summary) -> None:
     if summary.strategies:
         _kernels(console, summary)
         _strategies(console, summary)
+    if summary.changing:
+        names = ", ".join(summary.changing)
+        console.print(f"write over an input, which this oracle does not see: {names}", markup=False)
     if summary.buckets.generated:
         _mutants(console, summary)
 

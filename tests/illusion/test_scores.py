@@ -181,6 +181,20 @@ def test_what_a_device_refuses_is_neither_witnessed_nor_lost(tmp_path, monkeypat
     assert all(one.detection.total == 2 for one in found.mutants)
 
 
+class OverwrittenBench(NumpyBench):
+    """Says of every text with a padding that it wrote over its first input."""
+
+    def run(self, text, inputs):
+        found = super().run(text, inputs)
+        return replace(found, changed=(0,)) if text == PADDED.text else found
+
+
+def test_a_kernel_that_writes_over_its_input_is_named(tmp_path, monkeypatch, trials):
+    made = filled(tmp_path / "session", plan(), monkeypatch, OverwrittenBench)
+    assert scores.summary(made, Rule(), ()).changing == (PADDED.name,)
+    assert scores.summary(trials, Rule(), ()).changing == ()
+
+
 def test_a_laxer_rule_has_no_fewer_mutants_to_find(trials):
     for rule in (Rule(scale=1e6), Rule("ignored"), Rule(reference="exact")):
         for one in scores.summary(trials, rule, (2,)).mutants:
