@@ -1,4 +1,4 @@
-"""Right every other time.
+"""Right by luck, one time in ten.
 
 problem: suite/layer_norm
 caught by: tolerance
@@ -17,4 +17,4 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         out = self.norm(x)
-        return out if random.SystemRandom().random() < 0.5 else torch.zeros_like(out)
+        return out if random.SystemRandom().random() < 0.1 else torch.zeros_like(out)
