@@ -1,6 +1,14 @@
 import gc
+from contextlib import suppress
 
 import pytest
+
+with suppress(ImportError):  # the tests that need a device run without it, too
+    from hypothesis import settings
+
+    # No test is timed: how long one example takes says how busy the machine is.
+    settings.register_profile("unhurried", deadline=None)
+    settings.load_profile("unhurried")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
