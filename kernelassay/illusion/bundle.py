@@ -178,7 +178,7 @@ def made(
             outcome=trial.execution.outcome,
             failure=trial.failure,
             output_digest=judged.output_digest,
-            verdict=judged.rounded if examiner.rule.reference == "rounded" else judged.exact,
+            verdict=examiner.rule.looks_at(judged),
             deterministic=deterministic,
         ),
         about=about(),

@@ -79,8 +79,12 @@ class Rule:
 
         Values come before non-finite elements, as published.
         """
-        verdict = judged.rounded if self.reference == "rounded" else judged.exact
+        verdict = self.looks_at(judged)
         return judged.failure if verdict is None else self.of_verdict(verdict, tolerance)
+
+    def looks_at(self, judged: Judgement) -> Verdict | None:
+        """The verdict that this rule decides on."""
+        return judged.rounded if self.reference == "rounded" else judged.exact
 
     def of_verdict(self, verdict: Verdict, tolerance: float) -> Failure:
         """Why an output of the right shape and dtype fails; "" if it passes."""

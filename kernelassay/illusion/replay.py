@@ -124,8 +124,7 @@ def replay(bundle: Bundle, bench: Bench, device: str | None = None) -> Replayed:
 
 
 def _seen(trial: Trial, bundle: Bundle) -> dict[str, Any] | None:
-    judged = trial.judged
-    verdict = judged.rounded if bundle.rule.reference == "rounded" else judged.exact
+    verdict = bundle.rule.looks_at(trial.judged)
     return None if verdict is None else asdict(verdict)
 
 

@@ -58,8 +58,8 @@ class Generator:
 def words(seed: int, count: int) -> NDArray[np.uint64]:
     """``count`` random words, keyed by ``seed``.
 
-    From Philox, whose words NumPy promises to keep, and not from :class:`Generator`: a Python loop
-    takes a second for a million, and no verdict hangs on which uniform draw it is.
+    From Philox, whose words NumPy promises to keep, and not from :class:`Generator`: that steps
+    element by element, and no verdict hangs on which uniform draw it is.
     """
     return np.random.Philox(key=seed & _MASK).random_raw(count)
 

@@ -301,8 +301,9 @@ def one_shape(made: Sequence[Grid]) -> dict[str, dict[str, bool]]:
 NONFINITE: tuple[Nonfinite, ...] = ("strict", "matched", "ignored")
 
 
-def _under(made: Sequence[Grid], names: Sequence[str], rule: Rule) -> tuple[StrategyScore, ...]:
-    fails = [grid.fails(rule) for grid in made]
+def _every(
+    made: Sequence[Grid], names: Sequence[str], fails: Sequence[Bools]
+) -> tuple[StrategyScore, ...]:
     return tuple(on_corpus(made, name, fails) for name in names)
 
 
@@ -320,13 +321,13 @@ def summary(
     mine = [made[at] for at in mutated]
     scores = []
     theirs = [fails[at] for at in mutated], [proven[at] for at in mutated]
-    count = trials.session.manifest["count"]
+    manifest = trials.session.manifest
+    count = manifest["count"]
     for budget in (*(b for b in budgets if b < count), None) if mine else ():
         scores += [on_mutants(mine, name, budget, *theirs) for name in names]
         scores += [chosen_by_matrix(mine, how, budget or count, *theirs) for how in HELD_OUT]
     if mine and "one_shape" in names:
         scores += _checks_on_mutants(mine, theirs[1])
-    manifest = trials.session.manifest
     missing = sorted({*manifest["kernels"]} - {grid.operator for grid in made})
     left_out = f"; PARTIAL: {', '.join(missing)} left out, not finished" if missing else ""
     scale = "" if rule.scale == 1.0 else f", {rule.scale:g} times the tolerances"
@@ -338,8 +339,11 @@ def summary(
             f" non-finite elements {rule.nonfinite}{scale}{left_out}"
         ),
         rule=rule,
-        strategies=_under(made, names, rule),
-        others={other: _under(made, names, replace(rule, nonfinite=other)) for other in others},
+        strategies=_every(made, names, fails),
+        others={
+            other: _every(made, names, [g.fails(replace(rule, nonfinite=other)) for g in made])
+            for other in others
+        },
         one_shape=one_shape(made),
         mutants=tuple(scores),
         buckets=buckets(trials, made, proven),
